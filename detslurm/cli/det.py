@@ -42,8 +42,7 @@ def translate(argv: Sequence[str]) -> Translated:
     first, *rest = words
     if first in ("-v", "--version", "version"):
         return Translated(["--version"], notes)
-    if first in det_tables.NOTHING:
-        raise NoMeaning(f"`det {first}` has no meaning here: {det_tables.NOTHING[first]}")
+    _refuse_command(first, ())
     group = det_tables.GROUPS.get(first, first)
     if not rest and group in det_tables.LISTING:
         rest = ["list"]

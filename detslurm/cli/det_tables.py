@@ -104,6 +104,15 @@ _NOT_A_NODE = "nodes are the administrators': `scontrol update` changes them"
 _KEPT = "logs are kept as long as their experiment: `experiment delete ID` removes both"
 _WITH_EXPERIMENTS = "a folder is there while an experiment is in it: move or delete these"
 NO_COMMAND: Mapping[str, str] = {
+    "master": _NO_SERVER,
+    "user": f"{_NO_SERVER}: users are those of the cluster",
+    "u": f"{_NO_SERVER}: users are those of the cluster",
+    "auth": f"{_NO_SERVER}, and nothing to log in to",
+    "deploy": f"{_NO_SERVER}, and nothing to deploy",
+    "dev": _NO_SERVER,
+    "task": "`detslurm experiment describe ID` shows the jobs of an experiment",
+    "rbac": "rights are those of the file system",
+    "oauth": _NO_SERVER,
     "experiment delete-tb-files": "`experiment delete ID` removes TensorBoard files, too",
     "experiment set log-retention": _KEPT,
     "trial set": _KEPT,
@@ -132,14 +141,3 @@ GROUPS = {name[0]: name for name in _ONE_LETTER} | {
 LISTING = {*GROUPS.values()} - {"trial"}  # trials are listed by their experiment
 COMMANDS = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints"}
 GROUP_COMMANDS = {"experiment unpause": "activate", "job u": "update"}
-NOTHING = {
-    "master": _NO_SERVER,
-    "user": f"{_NO_SERVER}: users are those of the cluster",
-    "u": f"{_NO_SERVER}: users are those of the cluster",
-    "auth": f"{_NO_SERVER}, and nothing to log in to",
-    "deploy": f"{_NO_SERVER}, and nothing to deploy",
-    "dev": _NO_SERVER,
-    "task": "`detslurm experiment describe ID` shows the jobs of an experiment",
-    "rbac": "rights are those of the file system",
-    "oauth": _NO_SERVER,
-}

@@ -70,12 +70,7 @@ def list_projects(name: str) -> Table:
     return _projects(name)
 
 
-@workspace.command("describe")
-@click.argument("name")
-@shows
-def describe_workspace(name: str) -> Table:
-    """Show what the workspace NAME holds, as `workspace list-projects` does."""
-    return _projects(name)
+workspace.add_command(list_projects, "describe")
 
 
 @workspace.command("create")

@@ -3,7 +3,7 @@
 `determined`, `determined.core`, `determined.launch...`, `determined.pytorch...`,
 `determined.searcher`, `determined.experimental` are other names of detslurm's own modules: the same
 module objects, so classes are identical whichever name imported them. A name that detslurm doesn't
-have (yet) raises an `ImportError` that lists the existing names.
+have raises an `ImportError` that lists the existing names.
 
 How it gets into a job: the node agent puts one directory, `onpath/`, at the end of PYTHONPATH. It
 holds nothing but a package called `determined`, which on its first import looks whether the
@@ -58,11 +58,10 @@ def with_determined(env: Mapping[str, str]) -> dict[str, str]:
 
 def install() -> ModuleType:
     """Make `determined` a name of detslurm in this process; returns the module that it names."""
-    from detslurm.compat._finder import AliasFinder, ForeignFinder
+    from detslurm.compat._finder import AliasFinder
 
     if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, AliasFinder())
-        sys.meta_path.append(ForeignFinder())
     sys.modules["determined"] = sys.modules["detslurm"]  # our parent, which is always there
     return sys.modules["determined"]
 
@@ -88,9 +87,9 @@ def standing_in() -> Iterator[None]:
 
 
 def _uninstall() -> None:
-    from detslurm.compat._finder import AliasFinder, ForeignFinder
+    from detslurm.compat._finder import AliasFinder
 
-    sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, AliasFinder | ForeignFinder)]
+    sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, AliasFinder)]
     for name in [name for name in sys.modules if _is_determined(name)]:
         del sys.modules[name]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import InspectLoader, MetaPathFinder
@@ -23,30 +22,13 @@ class AliasFinder(MetaPathFinder):
         self, fullname: str, path: Path, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The alias. Raises `ModuleNotFoundError` for what detslurm doesn't have."""
+        if fullname == "detslurm.tensorboard":  # what `from determined import tensorboard` asks
+            return _alias(fullname, "detslurm.experimental.tensorboard")
         if not fullname.startswith(f"{ROOT}."):
             return None
         real = ours(fullname)
         if real is None or not _exists(real):
             raise _missing(fullname)
-        return _alias(fullname, real)
-
-
-class ForeignFinder(MetaPathFinder):
-    """Finds modules for `from determined import x`: the package's own name is `detslurm.x`.
-
-    Goes last, so that it sees only what detslurm doesn't have by that name.
-    """
-
-    def find_spec(
-        self, fullname: str, path: Path, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The alias of a package that has another name here, or the error that it is missing."""
-        root, _, package = fullname.partition(".")
-        if root != "detslurm" or package not in PACKAGES:
-            return None
-        real = f"detslurm.{PACKAGES[package]}"
-        if real == fullname or not _exists(real):
-            raise _missing(f"{ROOT}.{package}")
         return _alias(fullname, real)
 
 
@@ -106,15 +88,7 @@ def _exists(name: str) -> bool:
 
 
 def _missing(name: str) -> ModuleNotFoundError:
-    there = [f"{ROOT}.{theirs}" for theirs, own in PACKAGES.items() if _present(f"detslurm.{own}")]
+    there = ", ".join(f"{ROOT}.{package}" for package in PACKAGES)
     return ModuleNotFoundError(
-        f"no module {name!r}: here detslurm stands in for Determined, and this version of it has "
-        f"{', '.join(there)}",
-        name=name,
+        f"no module {name!r}: here detslurm stands in for Determined, and has {there}", name=name
     )
-
-
-def _present(package: str) -> bool:
-    others = [f for f in sys.meta_path if not isinstance(f, AliasFinder | ForeignFinder)]
-    path = sys.modules["detslurm"].__path__
-    return any(f.find_spec(package, path) is not None for f in others)

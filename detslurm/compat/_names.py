@@ -4,8 +4,7 @@ from __future__ import annotations
 
 ROOT = "determined"
 
-# Determined's package -> ours. The importer looks for the packages that a version of detslurm may
-# lack, so that this table needn't change when they come.
+# Determined's package -> ours.
 PACKAGES = {
     "core": "core",
     "errors": "errors",

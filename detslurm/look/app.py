@@ -26,9 +26,13 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import msgspec
 
+from detslurm.look.editing import REFUSED, apply_edit, edit_page, read_edit
 from detslurm.look.listing import CONDITIONS, ROWS, Choice, list_policy, listing, message
 from detslurm.look.live import AnswerMemory, Connect, LiveStore, Overview, StoreMissing
+from detslurm.look.packing import packed
+from detslurm.look.report import page
 from detslurm.look.response import JSON, Response, redirect, send
+from detslurm.look.snapshot import encode
 from detslurm.sdk.errors import LifecycleError
 from detslurm.store import NotFound, StoreError
 
@@ -132,8 +136,6 @@ class _Pages:
 
     def _edit(self, number: int, sent: WSGIEnvironment | None) -> Response:
         """The form for an experiment, or what its sending has done."""
-        from detslurm.look.editing import REFUSED, apply_edit, edit_page, read_edit
-
         if sent is None:
             return edit_page(self._store.stored(number).row, self._token)
         edit = read_edit(sent)
@@ -148,16 +150,11 @@ class _Pages:
         return redirect("../../")
 
     def _report(self, ids: list[int]) -> Response:
-        from detslurm.look.report import page
-
         editable = bool(self._token) and len(ids) == 1
         html = page(self._store.snapshot(ids), live=True, editable=editable)
         return Response(html.encode("utf-8", "replace"), _PAGE_POLICY)
 
     def _data(self, ids: list[int]) -> Response:
-        from detslurm.look.packing import packed
-        from detslurm.look.snapshot import encode
-
         found = packed(self._store.snapshot(ids))
         timeless = encode(msgspec.structs.replace(found, taken=0.0))
         etag = f'W/"{hashlib.sha256(timeless).hexdigest()[:32]}"'

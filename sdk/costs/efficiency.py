@@ -76,12 +76,22 @@ def _percent(part: float | None, whole: float | None) -> float | None:
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one run: its seconds, its usage, and the part that was lost."""
+    """The figures of one run: its seconds, its usage, when its job began to wait in the queue, and
+    the part that was lost; None where unknown."""
 
+    run: RunView
     seconds: float | None
     usage: RunUsage | None
+    queued: float | None
     steps_lost: int = 0
     part_lost: float = 0.0
+
+    @property
+    def waited(self) -> float | None:
+        """The seconds for which its job waited."""
+        if self.queued is None or self.run.started is None:
+            return None
+        return max(self.run.started - self.queued, 0.0)
 
     def wasted(self, slots: int) -> float:
         """The slot-seconds of lost training, or of idle slots."""
@@ -93,18 +103,23 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_figures(
-    runs: Sequence[RunView], usages: Sequence[RunUsage | None], now: float | None
+    runs: Sequence[RunView],
+    usages: Sequence[RunUsage | None],
+    now: float | None,
+    submitted: Mapping[str, float] | None = None,
 ) -> list[RunFigures]:
     """The figures of each run; `now` is the end of one that goes on, None where that is unknown."""
-    followers = [*runs, None][1:]
+    rows = zip(runs, usages, queued_times(runs, submitted), [*runs, None][1:], strict=True)
     return [
         RunFigures(
+            run=run,
             seconds=_seconds(run, usage, now if follower is None else None),
             usage=usage,
+            queued=queued,
             steps_lost=_steps_lost(run, follower),
             part_lost=_part_lost(run, follower),
         )
-        for run, usage, follower in zip(runs, usages, followers, strict=True)
+        for run, usage, queued, follower in rows
     ]
 
 
@@ -131,15 +146,11 @@ def _part_lost(run: RunView, follower: RunView | None) -> float:
     return 1.0 if run.outcome in _FAILED else 0.0
 
 
-def efficiency_of(
-    view: TrialView,
-    slots: int,
-    figures: Sequence[RunFigures],
-    queue_time: float | None,
-    training_time: TrainingTime | None = None,
-) -> Efficiency:
+def efficiency_of(view: TrialView, slots: int, figures: Sequence[RunFigures]) -> Efficiency:
     """The figures of a trial by those of its runs."""
     seconds = [one.seconds for one in figures if one.seconds is not None]
+    waits = [one.waited for one in figures if one.waited is not None]
+    timed = _timed_runs(view, figures)
     usages = [one.usage for one in figures if one.usage is not None]
     latest = usages[-1].requested if usages else None
     elapsed = sum(seconds) if seconds else None
@@ -153,7 +164,7 @@ def efficiency_of(
         trial=view.id,
         state=view.state,
         elapsed=elapsed,
-        queue_time=queue_time,
+        queue_time=sum(waits) if waits else None,
         nodes=len(view.runs[-1].job.nodes) or None if view.runs else None,
         slots=slots,
         gpu_percent=_mean(gpu),
@@ -166,7 +177,7 @@ def efficiency_of(
         steps_lost=sum(one.steps_lost for one in figures),
         slot_hours=None if elapsed is None else elapsed * slots / 3600,
         slot_hours_wasted=wasted if known else None,
-        training_time=training_time,
+        training_time=None if timed is None else training_time(timed, view.checkpoints),
         energy=EnergyUse.of(energy_of(one.usage for one in figures)),
     )
 
@@ -194,16 +205,6 @@ def percentile(weights: Mapping[int, float], percent: float) -> float | None:
         if left <= 0:
             return float(value)
     return None
-
-
-def queue_time(runs: Sequence[RunView], submitted: Mapping[str, float] | None) -> float | None:
-    """The seconds for which the jobs of a trial's runs waited; None where that is unknown."""
-    waits = [
-        max(run.started - since, 0.0)
-        for run, since in zip(runs, queued_times(runs, submitted), strict=True)
-        if since is not None and run.started is not None
-    ]
-    return sum(waits) if waits else None
 
 
 def queued_times(
@@ -267,16 +268,8 @@ def efficiency(directory: TrialDir, view: TrialView, facts: ExperimentFacts) -> 
     """The figures of a trial, read now."""
     usages = [run.usage or read_usage(directory, run.number) for run in view.runs]
     now = time.time() if view.state == "RUNNING" else None
-    figures = run_figures(view.runs, usages, now)
-    submitted = submission_times(facts)
-    timed = timed_runs(view, figures, queued_times(view.runs, submitted))
-    return efficiency_of(
-        view,
-        facts.created.slots or 0,
-        figures,
-        queue_time(view.runs, submitted),
-        None if timed is None else training_time(timed, view.checkpoints),
-    )
+    figures = run_figures(view.runs, usages, now, submission_times(facts))
+    return efficiency_of(view, facts.created.slots or 0, figures)
 
 
 def efficiencies(
@@ -323,17 +316,15 @@ def total_time(several: Iterable[Efficiency]) -> TrainingTime | None:
     )
 
 
-def timed_runs(
-    view: TrialView, figures: Sequence[RunFigures], queued: Sequence[float | None]
-) -> list[TimedRun] | None:
+def _timed_runs(view: TrialView, figures: Sequence[RunFigures]) -> list[TimedRun] | None:
     """The runs of a trial for its table of time; None where the time of one is unknown."""
     found = []
-    for run, one, since in zip(view.runs, figures, queued, strict=True):
+    for one in figures:
+        run, intervals = one.run, view.spent.get(one.run.number, ())
         end = run.ended if one.seconds is None else (run.started or 0.0) + one.seconds
         if run.started is None or end is None:
             return None
-        intervals = view.spent.get(run.number, ())
         found.append(
-            TimedRun(view=run, end=end, intervals=intervals, queued=since, usage=one.usage)
+            TimedRun(view=run, end=end, intervals=intervals, queued=one.queued, usage=one.usage)
         )
     return found

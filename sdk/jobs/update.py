@@ -14,7 +14,7 @@ from detslurm.sdk.jobs import order
 from detslurm.sdk.jobs.order import Rank, competing, place_of, waiting
 from detslurm.sdk.jobs.queues import compressed
 from detslurm.slurm.errors import SlurmError
-from detslurm.slurm.priority import DEFAULT, FIRST, LAST, nice_of, priority_of_weight
+from detslurm.slurm.priority import FIRST, LAST, nice_of, priority_of_weight
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -214,16 +214,10 @@ def _order_refusal(jobs: Sequence[Job], job: Job, change: QueueChange) -> str | 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The result of a change.
-
-    Attributes:
-        gave_way: The user's other jobs whose nice became greater for it.
-        set_back: Whether its nice grew with a better priority, as jobs without any have the nice 0.
-    """
+    """Whether anything was changed, and the user's other jobs whose nice became greater for it."""
 
     changed: bool
     gave_way: tuple[str, ...] = ()
-    set_back: bool = False
 
 
 class QueueUpdate:
@@ -250,9 +244,7 @@ class QueueUpdate:
         before = {job.job_id: job.nice for job in self._jobs}
         changed = self._made(change)
         if change.anchor is None:
-            after = self._nice(change.job_id)
-            back = (before.get(change.job_id) or 0) < after < nice_of(DEFAULT)
-            return Made(changed, set_back=back and change.name in ("priority", "weight"))
+            return Made(changed)
         others = {job.job_id: job.nice for job in self._jobs if job.job_id != change.job_id}
         later = (job for job, nice in others.items() if (nice or 0) > (before.get(job, nice) or 0))
         return Made(changed, tuple(later))
@@ -279,10 +271,6 @@ class QueueUpdate:
     def experiment_id(self, job_id: str) -> int | None:
         """The experiment that a job works for."""
         return next((job.experiment_id for job in self._jobs if job.job_id == job_id), None)
-
-    def _nice(self, job_id: str) -> int:
-        job = waiting(self._jobs, job_id)
-        return (job.nice or 0) if job is not None else 0
 
     def _is_own(self, job: Job) -> bool:
         return job.user == user_name()

@@ -24,16 +24,6 @@ def test_a_change_is_told_with_the_place_that_it_gave(scene: Scene, detslurm: De
     assert detslurm("job", "update", "3", "--ahead-of", "1").status == 1
 
 
-def test_a_priority_where_the_default_is_none(scene: Scene, detslurm: Detslurm) -> None:
-    """A better one than the default is a greater nice than that of jobs without any: so told."""
-    scene.queue.rows = [row("1", 1000, 0), row("2", 1000, 0)]
-    done = detslurm("job", "update", "1", "--priority", "10")
-    assert "job 1 is now 2nd of your 2" in done.out
-    assert "jobs without a priority come first on this site: use --ahead-of" in done.out
-    assert "--ahead-of" not in detslurm("job", "update", "1", "--priority", "5").out
-    assert "--ahead-of" not in detslurm("job", "update", "1", "--priority", "90").out
-
-
 def test_a_batch_is_checked_whole(scene: Scene, detslurm: Detslurm) -> None:
     """Wrong syntax is a usage error, an impossible change a refusal; nothing was changed then."""
     scene.queue.rows = [row("1"), row("2"), row("3")]

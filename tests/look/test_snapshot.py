@@ -15,7 +15,7 @@ import pytest
 from benchmarks.latency import counted
 from detslurm.look.document import ExperimentPart, Snapshot, TrialPart
 from detslurm.look.live import LiveStore
-from detslurm.look.snapshot import ReadSoFar, encode, snapshot
+from detslurm.look.snapshot import encode, snapshot
 from detslurm.store import RunLog, TrialDir, compact
 from tests.sdk.scenes import Scene
 
@@ -178,22 +178,6 @@ def test_texts_that_are_no_unicode(scene: Scene) -> None:
     (part,) = document["experiments"]
     assert "\\udcff" in part["name"]
     assert len(part["trials"][0]["log_tail"]) == 2
-
-
-def test_the_next_snapshot_reads_only_on(scene: Scene) -> None:
-    """A live view reads of running trials what is new, and has the same curves."""
-    made = scene.experiment(1)
-    trial = scene.run(made)
-    scene.queue.put("7", "RUNNING")
-    report(trial, 1, *(training(n, loss=1.0) for n in range(1, 500)))
-    known = ReadSoFar()
-    assert taken(scene, known=known).trials[0].curves[0].count == 499
-    report(trial, 1, training(500, loss=0.0))
-    with trial.records_path(1).open("r+b") as log:
-        log.write(b"what was read before is not read again")
-    (part,) = taken(scene, known=known).trials
-    assert len(curve(part, "training/loss")) == 500
-    assert curve(part, "training/loss")[-1] == (500, 0.0)
 
 
 def test_a_live_view_reads_no_log_twice(scene: Scene) -> None:

@@ -10,7 +10,6 @@ import pytest
 from detslurm.sdk.costs.efficiency import (
     efficiency_of,
     percentile,
-    queue_time,
     run_figures,
     usage_history,
 )
@@ -37,7 +36,12 @@ def usage(*samples: dict[str, Any], **requested: Any) -> RunUsage:
 
 def figures(runs: list[RunView], usages: list[RunUsage | None], slots: int = 1) -> Any:
     view = TrialView(id=7, experiment_id=1, state="COMPLETED", runs=tuple(runs))
-    return efficiency_of(view, slots, run_figures(runs, usages, None), None)
+    return efficiency_of(view, slots, run_figures(runs, usages, None))
+
+
+def waited(runs: list[RunView], submitted: dict[str, float] | None) -> float | None:
+    view = TrialView(id=7, experiment_id=1, state="COMPLETED", runs=tuple(runs))
+    return efficiency_of(view, 1, run_figures(runs, [None] * len(runs), None, submitted)).queue_time
 
 
 def test_samples_of_all_nodes_add_up() -> None:
@@ -125,9 +129,9 @@ def test_jobs_wait_from_their_submission_or_from_the_requeue() -> None:
         run(5, started=607.0, ended=900.0, job=job("13")),
     ]
     submitted = {"12": 10.0, "13": 590.0}
-    assert queue_time(runs, submitted) == 20 + 20 + 7
-    assert queue_time(runs[:1], {}) is None
-    assert queue_time(runs[:1], None) is None
+    assert waited(runs, submitted) == 20 + 20 + 7
+    assert waited(runs[:1], {}) is None
+    assert waited(runs[:1], None) is None
 
 
 def test_history_is_thinned_with_age() -> None:

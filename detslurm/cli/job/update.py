@@ -113,8 +113,6 @@ def _made(queue: QueueUpdate, change: QueueChange) -> str:
             done = f"Left job {change.job_id}, which is {where} job {change.anchor} already"
     place = queue.place(change.job_id)
     told = f"{done}: {place or 'it has started meanwhile'}"
-    if made.set_back:
-        return f"{told}; jobs without a priority come first on this site: use --ahead-of"
     if not made.gave_way:
         return told
     return f"{told}; with a greater nice now, to make room: {', '.join(made.gave_way)}"
