@@ -33,11 +33,12 @@ def main() -> None:
         left, _ = signal.getitimer(signal.ITIMER_PROF)
         signal.setitimer(signal.ITIMER_PROF, min(left + len(line) * _PER_BYTE, _ALLOWANCE))
         found = search(line.removesuffix(b"\n").decode("utf-8", "replace"))
-        if found is not None and group is None:
+        if found is None:
+            continue
+        if group is None:
             os.write(1, b"+")
             return
-        if found is not None:
-            write(group, f"log{number}", found.groupdict())
+        write(group, f"log{number}", found.groupdict())
 
 
 def write(group: str, source: str, texts: dict[str, str | None]) -> None:

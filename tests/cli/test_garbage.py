@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.store import RunLog, fold_facts
-from detslurm.store.checkpoint_facts import keep, release
+from detslurm.store.checkpoint_facts import keep
 from detslurm.store.frame import frame
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import Scene
@@ -155,18 +155,6 @@ def test_delete_says_what_it_frees_and_leaves_nothing(
     assert [path for path in (scene.checkpoints / "tensorboard").rglob("*") if path.is_file()] == []
     assert {path.name for path in made.path.iterdir()} == {"facts"}
     assert detslurm("e", "delete", 1, "--yes").status == 0
-
-
-def test_what_others_need_is_not_deleted(scene: Scene, detslurm: Detslurm) -> None:
-    """The refusal says who needs it; afterwards everything is as it was."""
-    made = collecting.experiment(scene)
-    run(scene, made, 0, [("a", 1, None)])
-    number = keep(made, ["a"], by="model resnet version 3")
-    refused = detslurm("e", "delete", 1, "--yes")
-    assert refused.status == 1 and "needed for model resnet version 3" in refused.err
-    assert on_disk(scene) == {"a"} and scene.client.stored(1).state == "COMPLETED"
-    release(made, number)
-    assert detslurm("e", "delete", 1, "--yes").status == 0 and on_disk(scene) == set()
 
 
 def test_lists_warn_of_a_purge(
