@@ -401,6 +401,15 @@ def test_a_grown_journal_is_compacted(tmp_path: Path) -> None:
     assert kept == {3, *range(391, 401)}
 
 
+def test_jobs_that_are_over_need_no_look_at_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia-smi takes its time."""
+    monkeypatch.setattr("detslurm.slurm.local.client.machine_slots", pytest.fail)
+    assert LocalCluster(tmp_path).query(["1"]) == {}
+    assert LocalCluster(tmp_path).queue() == []
+
+
 def test_a_look_at_the_queue_goes_over_all_jobs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is free is the same for each that waits: of ten thousand a look took seconds."""
     request = {"name": "x", "command": ["true"], "folder": "/", "count": 20}

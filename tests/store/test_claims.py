@@ -8,7 +8,6 @@ import os
 from collections import Counter
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -22,10 +21,10 @@ from detslurm.store import (
     fold_trial,
 )
 from detslurm.store.errors import StoreFault
-from detslurm.store.facts import REFUSED, FactLog
+from detslurm.store.facts import REFUSED
 from detslurm.store.frame import frame
 from tests.store import scenes
-from tests.store.faults import failing, race, races, refusing
+from tests.store.faults import race, races, refusing
 from tests.store.listing import rows_of
 
 
@@ -35,12 +34,6 @@ def _claim(trial: TrialDir, run: int, who: int) -> bool:
 
 def _end(trial: TrialDir, run: int, who: int) -> bool:
     return trial.write_end(run, {"exit_code": who})
-
-
-def test_experiment_ids_are_never_shared(store: Store) -> None:
-    """Two processes that create experiments at once get distinct ids without gaps."""
-    ids = race(2, lambda _: [store.new_experiment().id for _ in range(20)])
-    assert sorted(ids[0] + ids[1]) == list(range(1, 41))
 
 
 def test_forty_writers_get_distinct_ids(store: Store) -> None:
@@ -201,17 +194,6 @@ def test_an_end_record_that_comes_during_the_fencing_stands(store: Store) -> Non
     assert trial.fence(1, {}).outcome == "completed"
     with pytest.raises(TrialEnded):
         trial._close(runs[-1], {})
-
-
-def test_reading_by_exact_name_survives_a_negative_cache(place: Path) -> None:
-    """A number that is taken but invisible here is read after a look at the directory."""
-    (place / "facts").mkdir()
-    log = FactLog(place / "facts")
-    log.append({"type": "note"})
-    with failing("open", errno.ENOENT):
-        fact = log.read(1, expected=True)
-    assert fact is not None
-    assert fact["type"] == "note"
 
 
 def test_unknown_ids_are_named(store: Store) -> None:

@@ -112,15 +112,6 @@ def test_racing_workers_lose_and_double_nothing(folder: Path) -> None:
     assert replayed(folder) == state
 
 
-def test_a_latecomer_reads_what_it_missed_before_its_own(folder: Path) -> None:
-    """A process that is hundreds of facts behind takes the number after all of them."""
-    late, busy = opened(folder), opened(folder)
-    for number in range(300):
-        ask(busy, f"w{number}")
-    assert ask(late, "late") == 300
-    assert late.state == busy.catch_up()
-
-
 @pytest.mark.parametrize("code", [errno.EIO, errno.EEXIST, errno.ESTALE])
 def test_a_link_whose_reply_got_lost_counts_once(folder: Path, code: int) -> None:
     """Whatever error the lost reply turned into, the events are folded once, by everybody."""

@@ -23,7 +23,6 @@ from detslurm.store import (
 )
 from detslurm.store.checkpoint_fold import CheckpointFacts
 from detslurm.store.experiment_fold import experiment_state
-from detslurm.store.facts import put_record
 from detslurm.store.frame import frame
 from detslurm.store.reading import started_checkpoints
 from detslurm.store.run_records import EndRecord, StartRecord, well_formed
@@ -294,16 +293,6 @@ def test_damaged_facts_are_reported_and_skipped(store: Store) -> None:
     found = fold_experiment(made)
     assert found.name == "new"
     assert [problem.path for problem in found.problems] == [str(made.log.name(number))]
-
-
-def test_a_fact_of_a_newer_version_is_not_misread(store: Store) -> None:
-    """A schema from the future is reported rather than half understood."""
-    made = scenes.experiment(store)
-    number = 2
-    put_record(made.log.name(number), {"v": 99, "type": "intent", "intent": "kill"})
-    found = fold_experiment(made)
-    assert found.state == "ACTIVE"
-    assert "newer" in found.problems[0].reason
 
 
 def test_the_latest_checkpoint_is_the_newest_runs(store: Store) -> None:

@@ -18,8 +18,8 @@ def _root(value: Any) -> str | None:
     return None if fine else ""
 
 
-class Partition(Section, frozen=True, kw_only=True):
-    """The profile of one partition; it goes below the configuration of experiments in it."""
+class _Place(Section, frozen=True, kw_only=True):
+    """What a whole site and a partition may set for their experiments."""
 
     slots_per_node: Positive | None = None
     gpu_type: Word | None = None
@@ -28,9 +28,14 @@ class Partition(Section, frozen=True, kw_only=True):
     account: Word | None = None
     qos: Word | None = None
     constraint: Text | None = None
+    defaults: FrozenDict = FrozenDict()
+
+
+class Partition(_Place, frozen=True, kw_only=True):
+    """The profile of one partition; it goes below the configuration of experiments in it."""
+
     preempt_mode: Word | None = None
     grace_time: Annotated[int, Meta(ge=0)] | None = None
-    defaults: FrozenDict = FrozenDict()
 
 
 class SiteEnergy(Section, frozen=True, kw_only=True):
@@ -42,22 +47,15 @@ class SiteEnergy(Section, frozen=True, kw_only=True):
     accounting: bool = False
 
 
-class SiteProfile(Section, frozen=True, kw_only=True):
+class SiteProfile(_Place, frozen=True, kw_only=True):
     """A cluster as its users see it: what Slurm offers there, defaults, where things go."""
 
     root: Annotated[
         Text | None, must(_root, "an absolute path, or one that begins with ~/ or $NAME,")
     ] = None
     partition: Annotated[Text | None, must(word)] = None
-    slot_type: SlotType | None = None
     gres_supported: bool = True
     tres_supported: bool = True
-    gpu_type: Word | None = None
-    slots_per_node: Positive | None = None
-    account: Word | None = None
-    qos: Word | None = None
-    time: TimeLimit = None
-    constraint: Text | None = None
     mpi: Word | None = None
     setup: tuple[str, ...] = ()
     modules: tuple[Word, ...] = ()
@@ -77,7 +75,6 @@ class SiteProfile(Section, frozen=True, kw_only=True):
     submit_from_jobs: bool = True
     partitions: dict[str, Partition] = msgspec.field(default_factory=dict)
     checkpoint_storage: CheckpointStorage | None = None
-    defaults: FrozenDict = FrozenDict()
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:

@@ -137,13 +137,15 @@ class LocalCluster:
         return {}
 
     def nodes(self) -> list[NodeInfo]:
-        return [node(*self._journal())]
+        jobs, slots = self._journal()
+        return [node(jobs, slots or machine_slots())]
 
-    def _journal(self) -> tuple[Jobs, Slots]:
-        """All jobs, and what there is for them; a scheduler that was killed is replaced first."""
+    def _journal(self) -> tuple[Jobs, Slots | None]:
+        """All jobs, and what there is for them, or None while nothing runs or might start; a
+        scheduler that was killed is replaced first."""
         jobs = Jobs(journal.read(self.paths.journal))
         if not jobs.busy:
-            return jobs, machine_slots()
+            return jobs, None
         slots = self._ask("slots")
         return Jobs(journal.read(self.paths.journal)), Slots(slots["cpus"], tuple(slots["gpus"]))
 

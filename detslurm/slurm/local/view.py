@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from detslurm.slurm.request import JobRequest
 
 
-def describe(jobs: Jobs, refs: Collection[str], slots: Slots, now: float) -> list[JobInfo]:
-    """Every element that the refs name, each in a row of its own."""
+def describe(jobs: Jobs, refs: Collection[str], slots: Slots | None, now: float) -> list[JobInfo]:
+    """Every element that the refs name, each in a row of its own; `slots` is None where none of
+    them waits for any."""
     running = policy.running_counts(jobs)
-    free, user = policy.free(jobs, slots), user_name()
+    free, user = policy.free(jobs, slots or Slots(0)), user_name()
     elements = {element.key: element for ref in refs for element in jobs.find(ref)}
     return [_describe(jobs, element, free, running, user, now) for element in elements.values()]
 
