@@ -30,7 +30,7 @@ _APART = frozenset({"BeginTime", "Reservation"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that an explanation rests on, with times in unix seconds; what is not shown is empty.
+    """All that an explanation rests on, with times in unix seconds. Missing facts are empty.
 
     Attributes:
         ahead: The jobs that Slurm considers before it, and that wait for resources as it does.
@@ -86,7 +86,7 @@ class AnswerCache:
         self.oldest, self.was_used = now, False
 
     def get(self, key: str, kind: type[Answer], ask: Callable[[], Answer]) -> Answer:
-        """The answer of the type `kind` to the question `key`: a recent one, or `ask`'s."""
+        """The answer of the type `kind` to the question `key`: a recent answer, or `ask`'s."""
         if entry := self._entries.get(key):
             try:
                 found = msgspec.json.decode(entry.answer, type=kind)

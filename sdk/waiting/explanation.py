@@ -68,7 +68,7 @@ class Explanation:
         category: "quota", "resources", "held", "dependency" or "other"; None if it does not wait.
         reason: Slurm's word for it.
         cause: Why it waits, in a sentence.
-        remedy: What helps, in a sentence; "" if it can only wait.
+        remedy: A sentence of help; "" if it can only wait.
         permanent: Whether it never starts without a change.
         evidence: The signs of the cause, a sentence each.
         ahead: The users of the jobs that are considered before it.
