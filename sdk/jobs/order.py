@@ -108,7 +108,6 @@ class QueuePlace:
 
     Attributes:
         rank: Its place among the pending jobs of its user there, counted from 1; 0 if it is held.
-        own: How many pending jobs its user has there.
         others_ahead: How many jobs of other users stand before it; None if none can be seen.
         user: The user whose job it is; None if that is you.
     """

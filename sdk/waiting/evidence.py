@@ -104,8 +104,7 @@ class AnswerCache:
 def gather(
     job: Job, jobs: Sequence[Job], cluster: Cluster, cache: AnswerCache, now: float
 ) -> Evidence:
-    """Ask the cluster for what the job's reason calls for, with at most four calls; `jobs` are all
-    jobs in scheduling order."""
+    """Ask the cluster for what the job's reason calls for, with at most four calls."""
     row, queue = job.parts[0], _rows(jobs)
     if not row.waiting:
         return Evidence(job=job, queue=queue, now=now, as_of=cache.oldest)
