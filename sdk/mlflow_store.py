@@ -1,8 +1,5 @@
-"""MLflow's view of the store, by `mlflow.set_tracking_uri("detslurm://")`.
-
-MLflow finds `TrackingStore` by the entry point `mlflow.tracking_store`. A trial is a run there.
-Inside a run, MLflow writes to the run of this trial.
-"""
+"""MLflow's view of the store, which it finds by the entry point `mlflow.tracking_store`: trials are
+its runs. Inside a run of ours, MLflow writes to the run of this trial."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detslurm.storage.files import copy_selected, list_resources
+from detslurm.storage.files import list_resources
 from detslurm.storage.interface import METADATA, Digests, Resources, Selector, Storage
 from detslurm.storage.locations import Storages, from_config, location, section_of
 from detslurm.storage.objects import ObjectStore
@@ -17,7 +17,6 @@ __all__ = [
     "SharedFS",
     "Storage",
     "Storages",
-    "copy_selected",
     "from_config",
     "list_resources",
     "location",

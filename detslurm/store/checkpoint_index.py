@@ -18,7 +18,7 @@ from detslurm.store.views import CheckpointView
 if TYPE_CHECKING:
     from detslurm.store.store import Store
 
-SCHEMA: Final = 4
+_SCHEMA: Final = 3
 
 
 class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,4 +70,4 @@ def row_of(view: CheckpointView) -> CheckpointRow:
 def checkpoint_index(store: Store) -> FinishedRows[SavedCheckpoints]:
     """The checkpoints of finished experiments, as far as they are known without folding."""
     path = store.own("checkpoints.json")
-    return FinishedRows(path, store.ledger, SavedCheckpoints, schema=SCHEMA)
+    return FinishedRows(path, store.ledger, SavedCheckpoints, schema=_SCHEMA)

@@ -99,8 +99,7 @@ def front_of(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
 
 
 def fronts_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
-    """The ids of those on the Pareto fronts of searches with several objectives. All checkpoints of
-    each experiment are needed."""
+    """The ids of those on Pareto fronts; all checkpoints of such a search are needed."""
     groups: dict[int, list[Checkpoint]] = defaultdict(list)
     for one in checkpoints:
         if one.objectives is not None:

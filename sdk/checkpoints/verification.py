@@ -139,9 +139,8 @@ def is_part_of(name: str, checkpoint: CheckpointView) -> bool:
 
 
 def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int]:
-    """The files by the names in records. Of a link either size may be recorded, its own or that of
-    its target. One to a directory, as a PyTorchTrial's to its code, is recorded as a directory,
-    also if it leads nowhere by now."""
+    """The files by the names in records, which have a link's own size or that of its target. A link
+    to a directory, as a PyTorchTrial's to its code, counts as one, also if it leads nowhere now."""
     found: dict[str, int] = {}
     for real, size in list_resources(path).items():
         name = as_recorded(real)

@@ -76,8 +76,7 @@ def _seen(snapshot: ExperimentSnapshot, *, force: bool) -> tuple[_Saved, Collect
 
 
 def _close(snapshot: ExperimentSnapshot) -> bool:
-    """Record the deletion; False where the experiment has changed since it was read. A checkpoint
-    that is needed at that very moment is an error."""
+    """Record the deletion, unless a checkpoint is needed now; False after another change."""
     directory = snapshot.directory
     facts = refuse_kept(directory)
     if facts.count != snapshot.facts.count:
@@ -178,7 +177,7 @@ class _Saved:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file, a link or a tree; a missing one is fine."""
+    """Remove a file, a link or a tree; a missing path is fine."""
     if path.is_dir() and not path.is_symlink():
         remove_tree(path)
     else:

@@ -153,8 +153,8 @@ def _doomed(
 
 
 class SettledExperiment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A finished experiment with nothing left to delete: its checkpoints in use and those that are
-    over, their directory (None for a bucket), and the digests of the records of what it ran."""
+    """A finished experiment with nothing left to delete: its checkpoints in use, and those that are
+    over, their directory (None for a bucket), and the digests of records of what it ran."""
 
     used: tuple[str, ...] = ()
     over: tuple[str, ...] = ()

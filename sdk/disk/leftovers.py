@@ -60,8 +60,8 @@ def _leftover(kind: Kind, path: Path, experiment: int | None = None) -> Leftover
 
 @dataclass
 class Known:
-    """The checkpoints that records name: in use, or over; the storage of those `elsewhere` than in
-    the configured storage; and the unreadable records, which may name others."""
+    """The checkpoints that records name, with the storage of those `elsewhere` than in the
+    configured one, and the unreadable records, which may name others."""
 
     used: set[str] = field(default_factory=set)
     over: dict[str, Kind] = field(default_factory=dict)
@@ -111,8 +111,7 @@ def _add_trial(known: Known, directory: ExperimentDir, facts: ExperimentFacts, n
 def in_storage(
     base: Path, names: set[str] | None, over: Mapping[str, Kind], number: int
 ) -> Iterator[Leftover]:
-    """The files of checkpoints that are over. `names` were listed in the storage; without them each
-    name is looked up."""
+    """The files of checkpoints that are over: of listed names, or else each is looked up."""
     for uuid, kind in over.items():
         for name in (uuid, uuid + PARTIAL):
             if fs.exists(base / name) if names is None else name in names:
@@ -158,8 +157,7 @@ def never_began(directory: ExperimentDir) -> bool:
 
 
 def interrupted_submission(directory: ExperimentDir) -> Iterator[Leftover]:
-    """The files of a submission that died before its experiment was there. The directory itself
-    stays: its number is not given again."""
+    """The files of a submission that died. The directory stays: its number isn't given again."""
     content = [directory.path / name for name in fs.names_in(directory.path)]
     if not (content and never_began(directory)) or fs.names_in(directory.jobs):
         return
@@ -169,8 +167,8 @@ def interrupted_submission(directory: ExperimentDir) -> Iterator[Leftover]:
 
 
 def unused(store: Store, archives: Collection[str], digests: Collection[str]) -> Iterator[Leftover]:
-    """Archives of environments, and records of code and software, that no experiment needs, and no
-    submission did for a day. Those are needed that have these paths or digests."""
+    """Archives of environments with other paths, and records of code and software with other
+    digests than those in use, which no submission used for a day."""
     folder = store.own("environments")
     tars = [name for name in fs.names_in(folder) if name.endswith(".tar")]
     unstaged = [name for name in tars if str(folder / name) not in archives]
