@@ -1,11 +1,5 @@
 """The Core API without a `with` block, as Determined's detached mode has it.
 
-from detslurm.experimental import core_v2
-
-core_v2.init(config=core_v2.Config(name="mine", hparams={"lr": 0.1}))
-core_v2.train.report_training_metrics(steps_completed=1, metrics={"loss": 0.5})
-core_v2.close()
-
 Inside a job the same script is the job's trial, and its own experiment has no effect.
 Open contexts are closed when Python ends.
 """

@@ -211,7 +211,7 @@ class TrialDir:
         `record` holds what the caller knows (job, host, time, hparams, seed, resume ...). With a
         `fencing_token`, the number under which a search gave the trial away, the highest token
         prevails: a worker that comes late with a trial that was given to another fences no run.
-        With `after` it has to be the run after that one.
+        With `after` it has to be the run after that number.
         Raises TrialEnded after a terminal end record unless `record` has `continues`, RunTaken when
         another process was faster, NewerFormat after a record of a newer version.
         """

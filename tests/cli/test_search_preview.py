@@ -245,15 +245,6 @@ def test_curves_that_are_none(
     assert "Traceback" not in result.err
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e308", "-1"])
-@pytest.mark.parametrize("option", ["--unit-seconds", "--start-seconds"])
-def test_seconds_are_finite(ask: Any, option: str, value: str) -> None:
-    """Status 2 and no traceback."""
-    result = ask("simulate", "name: random, max_trials: 2, max_length: 4", option, value)
-    assert result.status == 2
-    assert option in result.err and "Traceback" not in result.err
-
-
 RUNGS = "name: async_halving, num_rungs: 3, max_trials: 3, divisor: 3"
 
 
