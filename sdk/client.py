@@ -86,7 +86,7 @@ class Client(Tasks, Templates, FindingCheckpoints, ClientQueue, Registry):
         return f"there is no store at {path} ({origin}); the first submission makes one"
 
     def directory(self, experiment_id: int | str) -> ExperimentDir:
-        """Return the directory of the experiment `experiment_id`, also of a deleted one; it is a
+        """Return the directory of the experiment `experiment_id`, also if it was deleted; it is a
         `NotFound` for an unknown experiment, a `ValueError` for an impossible id."""
         if text := self.missing():
             raise NotFound(text)

@@ -42,9 +42,7 @@ def examine_container(
     """Return the findings on an image on a node of a partition.
 
     Args:
-        image: A path, or a name as in `environment.image`.
         root: The directory of the store, where the job's files lie for a while.
-        pool: The partition; by default that of experiments.
         runtime: A value of `slurm.container`; by default the site profile's.
         notify: Gets a message once the job is queued.
     """

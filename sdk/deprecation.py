@@ -18,12 +18,12 @@ _OLDER = {
 
 
 def deprecated(old: str, new: str, *, level: int = 3) -> None:
-    """Warn the caller of the function that calls this, or one that is `level` frames away."""
+    """Warn the caller of the function that calls this, or the function `level` frames away."""
     warnings.warn(f"{old} is called {new} now", FutureWarning, stacklevel=level)
 
 
 def sdk_attribute(module: str, name: str) -> Any:
-    """What `module.name` is in the SDK, by its newer or older name. Raises `AttributeError`."""
+    """Return `module.name` of the SDK, by its newer or older name. Raises `AttributeError`."""
     if newer := _OLDER.get(name):
         deprecated(name, newer, level=4)
         name = newer

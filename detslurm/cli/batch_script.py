@@ -32,7 +32,7 @@ def packaged_table(folder: str, suffix: str, purpose_header: str) -> Table:
 
 
 def packaged_text(folder: str, suffix: str, kind: str, name: str) -> str:
-    """One of these files. Raises BadParameter if there is none of that name."""
+    """The file of that name. Raises BadParameter if there is none."""
     texts = packaged(folder, suffix)
     if name not in texts:
         raise click.BadParameter(f"no {kind} is called {name!r}; there are {', '.join(texts)}")

@@ -1,4 +1,4 @@
-"""What an entrypoint is: a Trial class, one Python command, or text for a shell. Pure.
+"""The kinds of entrypoints: a Trial class, one Python command, or text for a shell. Pure.
 
 A shell gets a trial's arguments as positional parameters, so that their values are never parsed.
 """

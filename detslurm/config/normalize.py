@@ -149,7 +149,7 @@ def _sources(node: YamlNode) -> YamlNode:
 
 
 def _objectives(node: YamlNode) -> YamlNode:
-    """The first of `metrics` is the `metric`, for all that needs a single one."""
+    """The first of `metrics` is the `metric`, for all that needs a single metric."""
     metrics = node.get("metrics")
     if metrics is None or not metrics.is_list or not metrics.value or node.get("metric"):
         return node

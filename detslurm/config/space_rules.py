@@ -149,7 +149,7 @@ def _alike(path: str, node: YamlNode) -> Iterator[ConfigProblem]:
         is_masked = not is_constant(plain[index]) and outline != _outline(plain[index])
         if is_masked and outline in masked[:index]:
             message = "this val differs from an earlier one in secrets alone"
-            advice = "give both a constant that tells them apart, such as name"
+            advice = "give each a constant of its own, such as name"
             where = key_path(f"{path}.vals", index)
             yield ConfigProblem.at(val_nodes(node)[index].at, where, message, advice)
 

@@ -137,7 +137,7 @@ def elements_of(step: JobStep) -> list[int]:
 def open_trials(
     store: Store, step: JobStep, cluster: str, *, make: bool
 ) -> Iterator[tuple[TrialDir, Sequence[Run]]]:
-    """The trials that a step can go on with, each with its runs; with `make` a new one at the end.
+    """The trials that a step can go on with, each with its runs; with `make` also a new trial.
 
     A process that opens the next run after these runs has the trial; else another was faster.
     Raises `SpuriousRequeue` where an earlier start of the job has finished all of this command.
@@ -184,7 +184,7 @@ def _is_open(runs: Sequence[Run], step: JobStep, *, follows: bool) -> bool:
 def _is_finished(runs: Sequence[Run], step: JobStep) -> bool:
     """Whether an earlier start has finished this command, which is not to be tried again.
 
-    A script runs from its beginning in every start, and may train twice in the same one. Failed
+    A script runs from its beginning in every start, and may train twice in a start. Failed
     work is tried again, but not where Slurm alone has asked for it: from 24.05 on it requeues a job
     that exits in the grace of a preemption; a job that has asked for a requeue, too, may be started
     once more after its end.

@@ -12,7 +12,7 @@ class Problems(list[str]):
     """Sentences about missing parts."""
 
     def read(self, what: str, make: Callable[[], T]) -> T | None:
-        """What `make` returns; where it fails, None, and a sentence says what can't be read."""
+        """Return the result of `make`; where it fails, None, and note which part can't be read."""
         try:
             return make()
         except Exception as error:  # files may hold anything, and so does what reading them raises

@@ -40,7 +40,7 @@ class PBT(Method):
         state.members = [self.new(state, self.length) for _ in range(self.population)]
 
     def extend(self, state: State) -> None:
-        """More rounds follow the last one: its members were closed, and are paused again."""
+        """More rounds follow the last round: its members were closed, and are paused again."""
         for index in state.members:
             if state.trials[index].final and state.trials[index].outcome == "completed":
                 state.reopen(index)

@@ -121,7 +121,7 @@ class VirtualSearch:
 
     def steps(self) -> Iterator[SimulatedTrial]:
         """Yield a trial at each of its reports, in order of time; the search goes on between them.
-        Its `units`, `metric` and `end` are those of the report, until the next one."""
+        Its `units`, `metric` and `end` are those of the report, until the next report."""
         self._wake()
         while self._ends:
             self._now, _, worker, units = heapq.heappop(self._ends)

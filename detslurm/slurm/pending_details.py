@@ -20,7 +20,6 @@ class QuotaLimit(NamedTuple):
         scope: The jobs that it counts: each job alone, those of a user or an account in the QOS,
             those of a user's association, or all of the holder (`group`).
         counted: "jobs", "submitted", "wall" (minutes), or a resource such as "gres/gpu".
-        most: How much is allowed.
         used: How much of it is in use; None if unknown.
     """
 

@@ -36,13 +36,8 @@ class CheckpointGone(StoreError):
 
 
 class Deletion(NamedTuple):
-    """The result of a request to delete checkpoints.
-
-    Attributes:
-        deleted: The ids of those that are deleted now: their files may be removed.
-        kept: The protection of each of the others, by id.
-        facts: The facts that decided this.
-    """
+    """The checkpoints that are deleted now, whose files may be removed, the protection of each of
+    the others, by id, and the facts that decided this."""
 
     deleted: tuple[str, ...]
     kept: dict[str, str]

@@ -29,7 +29,7 @@ LONGEST: Final = 1.0
 
 
 class Turn(Enum):
-    """What a process does next for the events that it commits."""
+    """The next step of a process for the events that it commits."""
 
     DONE = "its events are in the log"
     ASK_AGAIN = "its mark may be forgotten before its events are in the log"
@@ -71,7 +71,7 @@ def next_turn(
 
     Args:
         own: The request of the process.
-        seen: What the process has read of the log.
+        seen: Its reading of the log.
         names: The other requests that wait, in order: those that asked before come first.
         shown: The name under which its own request waits. No other request goes before a request
             that is not shown.

@@ -62,7 +62,7 @@ class Fold(Protocol[S]):
     def may_come_late(self, state: S, events: Events) -> bool:
         """Whether events still count that another process adds, maybe after their own has died.
 
-        The answer is part of the log's format: all versions must give the same one.
+        The answer is part of the log's format: all versions must give the same answer.
         """
 
 

@@ -36,14 +36,8 @@ from detslurm.store.views import CheckpointView, TrialView
 
 @dataclass(frozen=True)
 class TrialCheckpoints:
-    """The checkpoints of one trial.
-
-    Attributes:
-        saved: All of them, by id.
-        ranked: Those that the policy ranks.
-        needed: The ids of those that the trial has to find; all where a record can't be read.
-        over: Whether the trial never goes on.
-    """
+    """The checkpoints of one trial: all by id, those that the policy ranks, and those that the
+    trial has to find (all where a record can't be read). `over`: the trial never goes on."""
 
     saved: dict[str, CheckpointView]
     ranked: list[Candidate]

@@ -161,7 +161,7 @@ class Catalog:
 
     def _forget(self, place: int, needed: set[str | None]) -> None:
         """Remove a part's files that are older than its last one: a process may read the last one
-        now, and another listing may publish a newer one."""
+        now, and another listing may publish a newer index."""
         last = self._parts.get(place)
         since = fs.modified(self._folder / last) if last is not None else None
         if since is None:

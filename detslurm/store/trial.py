@@ -45,19 +45,12 @@ class Run(NamedTuple):
 
 
 class RunLogFile(NamedTuple):
-    """The log of one rank of a run.
+    """The log of one rank of a run."""
 
-    Attributes:
-        run: The number of the run.
-        rank: The rank that writes it.
-        path: The file.
-        limit: How many bytes of it count; None for all.
-    """
-
-    run: int
-    rank: int
+    run: int  # the number of the run
+    rank: int  # the rank that writes it
     path: str
-    limit: int | None
+    limit: int | None  # how many bytes of it count; None for all
 
 
 def with_history(runs: Sequence[Run]) -> list[Run]:
@@ -211,7 +204,7 @@ class TrialDir:
         `record` holds what the caller knows (job, host, time, hparams, seed, resume ...). With a
         `fencing_token`, the number under which a search gave the trial away, the highest token
         prevails: a worker that comes late with a trial that was given to another fences no run.
-        With `after` it has to be the run after that one.
+        With `after` it has to be the run after that number.
         Raises TrialEnded after a terminal end record unless `record` has `continues`, RunTaken when
         another process was faster, NewerFormat after a record of a newer version.
         """

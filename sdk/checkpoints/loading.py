@@ -12,7 +12,7 @@ from detslurm.sdk.errors import LifecycleError
 
 
 def load(path: Path | None, download: Callable[[Path], Path], loader: Callable[[Path], Any]) -> Any:
-    """What a loader makes of a directory; for files in a bucket, of a copy of them."""
+    """Return a loader's result for a directory; for files in a bucket, for a copy of them."""
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
             return loader(download(Path(folder) / "checkpoint"))

@@ -108,7 +108,7 @@ def run_figures(
     now: float | None,
     submitted: Mapping[str, float] | None = None,
 ) -> list[RunFigures]:
-    """The figures of each run; `now` is the end of one that goes on, None where that is unknown."""
+    """The figures of each run; `now` is the end of a run that goes on, None if unknown."""
     rows = zip(runs, usages, queued_times(runs, submitted), [*runs, None][1:], strict=True)
     return [
         RunFigures(

@@ -177,7 +177,7 @@ class _Saved:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file, a link or a tree; a missing one is fine."""
+    """Remove a file, a link or a tree; a missing path is fine."""
     if path.is_dir() and not path.is_symlink():
         remove_tree(path)
     else:

@@ -76,7 +76,7 @@ class CheckpointChoice:
         return self.top_n_checkpoints(1, sort_by, smaller_is_better)[0]
 
     def pareto_checkpoints(self) -> list[Checkpoint]:
-        """Return the complete checkpoints that no other beats in one of the searcher's metrics
+        """Return the complete checkpoints that no other checkpoint beats in a searcher's metric
         without a loss in another, by the first metric. They keep all constraints: it is a
         `LifecycleError` if none does. With a single metric these are all with its best value."""
         from detslurm.sdk.checkpoints.choosing import best_first, front_of, unrated

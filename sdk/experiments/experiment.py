@@ -288,7 +288,7 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
 
     def export(self, to: Format, folder: Path | str) -> list[ExportedTrial]:
         """Bring the export `to` "csv", "parquet", "tensorboard", "wandb", "mlflow" or "trackio" in
-        a `folder` up to date, and return what was done for each trial that has begun."""
+        a `folder` up to date, and return for each trial that has begun how it was brought there."""
         from detslurm.sdk.export import export
 
         return export([self], to, folder)

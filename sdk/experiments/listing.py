@@ -21,7 +21,7 @@ _GROUP: Final = 500
 _THREADS: Final = 16
 _WORTH_THREADS: Final = 32
 # The first few readings show whether threads would help: each reading costs one of several threads
-# about as many seconds more as it may wait without them. One of them may meet a busy moment.
+# about as many seconds more as it may wait without them. A thread may meet a busy moment.
 _FIRST: Final = 5
 _WAIT_SECONDS: Final = 0.0005
 

@@ -97,7 +97,7 @@ class Settings(ExperimentBase):
     def set_weight(self, weight: float) -> None:
         """Change the order among the user's own jobs by a fair share's weight; replaces a priority.
         Slurm has no such shares: a `weight`, positive and finite, is the priority 42 / `weight`. An
-        experiment without one has 1."""
+        experiment without a weight has 1."""
         try:
             priority = priority_of_weight(settings.number("weight", weight))
         except ValueError as error:

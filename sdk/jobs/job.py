@@ -48,8 +48,6 @@ class JobList(list["Job"]):
 class Job(Displayed):
     """A job in the queue: a plain job, or the elements of an array that are in the same condition.
 
-    So an array of which some elements run and the others wait is two jobs here.
-
     Attributes:
         parts: The queue's rows that it stands for, of one or several elements each.
         experiment_id: The experiment in this store that it works for; None if there is none.

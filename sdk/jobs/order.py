@@ -82,7 +82,7 @@ def nice_values(
 
 
 def _raise(found: list[Rank], place: int, least_nice: int | None) -> None:
-    """Bring the job at a place before the next one, as far as its nice may fall."""
+    """Bring the job at a place before the next job, as far as its nice may fall."""
     job, behind = found[place], found[place + 1]
     nice = job.nice - (behind.priority + _gap(job, behind) - job.priority)
     if least_nice is not None:
@@ -108,7 +108,6 @@ class QueuePlace:
 
     Attributes:
         rank: Its place among the pending jobs of its user there, counted from 1; 0 if it is held.
-        own: How many pending jobs its user has there.
         others_ahead: How many jobs of other users stand before it; None if none can be seen.
         user: The user whose job it is; None if that is you.
     """
@@ -157,7 +156,7 @@ def waiting(jobs: Iterable[Job], job_id: str) -> Job | None:
 
 
 def competing(jobs: Iterable[Job], job: Job) -> list[Job]:
-    """The pending jobs of the same user in the same partition, one for each id, in their order."""
+    """The user's pending jobs in the same partition, a job for each id, in their order."""
     found: dict[str, Job] = {}
     for other in jobs:
         same = (other.user, other.resource_pool) == (job.user, job.resource_pool)

@@ -88,9 +88,8 @@ class PacedQueues(Queues):
 
 
 class _Listing:
-    """A cluster's last listing, and the ends of jobs that left its queue. The ends are another
-    question to the controller: it takes the place of a listing, at most every other one. A question
-    that failed counts, too: a controller in trouble is not asked more often."""
+    """A cluster's last listing, and the ends of jobs that left its queue, which take the place of
+    at most every other listing. A question that failed counts, too."""
 
     def __init__(self, cluster: Cluster, clock: Clock, patience: float) -> None:
         self._cluster, self._clock, self._patience = cluster, clock, patience

@@ -17,7 +17,7 @@ QUEUE_SECONDS: Final = 30.0
 
 
 def connector(root: Path) -> Connect:
-    """How to reach a cluster by name; a local one belongs to the store at `root`."""
+    """How to reach a cluster by name; a local cluster belongs to the store at `root`."""
 
     def connect(name: str) -> Cluster:
         from detslurm.slurm.detect import detect_cluster

@@ -25,12 +25,8 @@ class ResourcePool(PartitionLimits):
     Attributes:
         slot_type: "cuda" if its slots are GPUs, "cpu" if it has none.
         slots_total: How many slots it has; None if the cluster does not show its nodes.
-        slots_free: How many of them are free on nodes that take jobs; None if that is not shown.
-        nodes_total: How many nodes it has; None if the cluster does not show its nodes.
-        nodes_available: How many of them take jobs; None if that is not shown.
         jobs_running: How many jobs and array elements run there, as far as the site shows them.
         jobs_queued: How many wait to start there.
-        slots_queued: How many slots these wait for.
     """
 
     slot_type: str

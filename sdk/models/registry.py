@@ -52,7 +52,7 @@ class Registry:
 
         The `name` is one line of printable text without "/", and not a number. `description`,
         `metadata` (plain data), `labels` (lines of text) and `workspace_name` are empty by default.
-        It is a `LifecycleError` if one is not as it should be, a `StoreError` if the name is taken.
+        A wrong value is a `LifecycleError`, a name that is taken a `StoreError`.
 
         Example:
             from detslurm.sdk import Client

@@ -27,7 +27,7 @@ _OPTION = "#SBATCH "
 
 @dataclass(frozen=True)
 class Provenance:
-    """The record of what an experiment ran; what is unknown is None or empty.
+    """The record of what an experiment ran. Unknown facts are None or empty.
 
     `software` is the Python that trains, as the first run found it, else the submission. Until a
     run records its own, `unsure` names the parts of the configuration by which jobs may have other

@@ -14,8 +14,9 @@ from detslurm.store.run_records import Continued
 
 @dataclass(frozen=True)
 class Past:
-    """A trial's runs in the other experiment, shown as one run of the new one. Its outcome is a
-    terminal one for a trial that does not go on."""
+    """A trial's runs in the other experiment, shown as a single run of the new trial.
+
+    Its outcome is terminal if that trial does not go on."""
 
     outcome: str
     reason: str

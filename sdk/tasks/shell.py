@@ -25,7 +25,7 @@ _LAPTOP_FOLDER: Final = "~/.ssh"
 
 @dataclass(frozen=True)
 class Shell:
-    """A shell that runs, as its user reaches it; `has_srun` if its job is one of Slurm's."""
+    """A shell that runs, as its user reaches it; `has_srun` if Slurm runs its job."""
 
     task: int
     address: Address
@@ -87,7 +87,7 @@ def login_node(env: Mapping[str, str] = os.environ) -> str:
 
 
 def forget_keys(task: Task) -> None:
-    """Remove the keys of a shell that has ended: one that was killed could not do it."""
+    """Remove the keys of a shell that has ended: a killed shell could not do it."""
     trial = task.trial.directory
     with as_owner_of(os.fspath(trial.experiment_path)):
         shutil.rmtree(trial.path / host_alias(task.id), ignore_errors=True)

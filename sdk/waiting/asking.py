@@ -20,12 +20,7 @@ _CLOCKS: Final = 1.0  # by how many seconds those of file servers differ
 
 
 class Inquiry:
-    """A question why a job of a cluster waits; with `refresh` the cluster is asked at once.
-
-    Attributes:
-        jobs: All jobs of the cluster.
-        found: Those that `choose` chooses.
-    """
+    """A question why a job waits; `jobs` are all jobs of the cluster, `found` the chosen jobs."""
 
     def __init__(
         self,

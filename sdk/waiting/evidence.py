@@ -30,7 +30,7 @@ _APART = frozenset({"BeginTime", "Reservation"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that an explanation rests on, with times in unix seconds; what is not shown is empty.
+    """All that an explanation rests on, with times in unix seconds. Missing facts are empty.
 
     Attributes:
         ahead: The jobs that Slurm considers before it, and that wait for resources as it does.
@@ -86,7 +86,7 @@ class AnswerCache:
         self.oldest, self.was_used = now, False
 
     def get(self, key: str, kind: type[Answer], ask: Callable[[], Answer]) -> Answer:
-        """The answer of the type `kind` to the question `key`: a recent one, or `ask`'s."""
+        """The answer of the type `kind` to the question `key`: a recent answer, or `ask`'s."""
         if entry := self._entries.get(key):
             try:
                 found = msgspec.json.decode(entry.answer, type=kind)
@@ -104,8 +104,7 @@ class AnswerCache:
 def gather(
     job: Job, jobs: Sequence[Job], cluster: Cluster, cache: AnswerCache, now: float
 ) -> Evidence:
-    """Ask the cluster for what the job's reason calls for, with at most four calls; `jobs` are all
-    jobs in scheduling order."""
+    """Ask the cluster for what the job's reason calls for, with at most four calls."""
     row, queue = job.parts[0], _rows(jobs)
     if not row.waiting:
         return Evidence(job=job, queue=queue, now=now, as_of=cache.oldest)

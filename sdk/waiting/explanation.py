@@ -19,10 +19,8 @@ class UserAhead:
 
 @dataclass(frozen=True, slots=True)
 class StartEstimate:
-    """When a job is expected to start: `time` by a `source` that worked it out when it was `made`.
-
-    If it is not `scheduled`, it is a time that the job's user has set.
-    """
+    """When a job is expected to start: `time` by a `source` that worked it out when it was `made`,
+    or, if it is not `scheduled`, a time that the job's user has set."""
 
     time: float
     source: str
@@ -43,7 +41,6 @@ class Variant:
     """A job like this that asks for something else, as the cluster judged it.
 
     Attributes:
-        change: Its request, in words.
         expected_start: When it would start; None if the cluster refuses it.
         sooner: By how many seconds that is sooner; None if there is nothing to compare it with.
         refusal: Why the cluster refuses it; "" if it does not.
@@ -63,20 +60,14 @@ class Explanation:
 
     Attributes:
         job_id: The job, such as "4711" or "4711_[3-9]".
-        state: "QUEUED" or "RUNNING".
         experiment_id: The experiment that it works for; None if it is not in this store.
         category: "quota", "resources", "held", "dependency" or "other"; None if it does not wait.
         reason: Slurm's word for it.
-        cause: Why it waits, in a sentence.
-        remedy: What helps, in a sentence; "" if it can only wait.
+        remedy: A sentence of help; "" if it can only wait.
         permanent: Whether it never starts without a change.
-        evidence: The signs of the cause, a sentence each.
         ahead: The users of the jobs that are considered before it.
-        expected_start: None without an estimate.
         accuracy: How good such estimates have been here; None if no job has started since one.
-        sooner: Variants, tried with the cluster, that might start sooner.
         as_of: When the oldest of the answers was given that this rests on.
-        unavailable: The missing parts, with the reasons.
     """
 
     job_id: str

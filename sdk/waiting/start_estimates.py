@@ -34,8 +34,7 @@ class LoggedEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def log_estimate(store: Store, evidence: Evidence) -> Accuracy | None:
-    """Keep the first estimate for a job, because later estimates are easier, and return how good
-    earlier estimates were; None if no job has started since its estimate."""
+    """Keep the first estimate for a job, and return how good such estimates were, if known."""
     given = estimate(evidence)
     log = load_own(store, _FILE, list[LoggedEstimate], [])
     rows = {ref: row for row in evidence.queue for ref in row.refs}

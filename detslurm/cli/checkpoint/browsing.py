@@ -44,7 +44,7 @@ def experiments(client: Client) -> list[Node]:
 
 
 def paged(items: Sequence[Any], node: Callable[[Any], Node]) -> list[Node]:
-    """The nodes of the first items, and one for the others: a terminal needs no more at once."""
+    """The nodes of the first items, and a last node for the others: a terminal needs no more."""
     if len(items) <= PAGE + 1:
         return [node(item) for item in items]
     rest = items[PAGE:]

@@ -1,4 +1,4 @@
-"""What a trial takes from its code's trackers and output: metrics, and the policies of its log."""
+"""Recording: metrics from the code's trackers and output, and the policies of a trial's log."""
 
 from __future__ import annotations
 

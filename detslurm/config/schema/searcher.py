@@ -25,7 +25,7 @@ MaxLength = Annotated[
     expected('a length such as {"batches": 1000}, or an integer >= 0'),
 ]
 MaxTrials = Annotated[int, Meta(ge=1, le=1_000_000)]
-# A power of the divisor, one for each rung, has to stay a number.
+# Each rung's power of the divisor has to stay a number.
 Divisor = Annotated[float, Meta(gt=1, le=1000)]
 Rungs = Annotated[int, Meta(ge=1, le=100)]
 RoundLength = Annotated[

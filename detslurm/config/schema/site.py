@@ -19,7 +19,7 @@ def _root(value: Any) -> str | None:
 
 
 class _Place(Section, frozen=True, kw_only=True):
-    """What a whole site and a partition may set for their experiments."""
+    """The settings of a whole site, or of a partition, for their experiments."""
 
     slots_per_node: Positive | None = None
     gpu_type: Word | None = None

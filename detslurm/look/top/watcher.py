@@ -54,7 +54,7 @@ class Request:
 @dataclass
 class TopView:
     """The content of the screen: `hidden` experiments have no row, `metrics` begin with the
-    searcher's, `queue_time` is in seconds since 1970, and `changed` says whether anything is new
+    searcher's, `queue_time` is in seconds since 1970, and `changed` is true if anything is new
     since the last look."""
 
     request: Request

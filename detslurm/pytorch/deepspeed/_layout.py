@@ -61,7 +61,7 @@ class Present:
     layout: EngineLayout
     groups: frozenset[int] = frozenset({1})  # of parameters, in the ranks' optimizers
     tied: frozenset[str] = frozenset()  # parameters that are the same on all stages with them
-    has_parts: bool = True  # each rank has one of each group, as DeepSpeed's loading expects
+    has_parts: bool = True  # each rank has a part of each group, as DeepSpeed's loading expects
 
 
 def needs_conversion(saved: EngineLayout, present: EngineLayout) -> bool:
