@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import click
 
+from detslurm.cli.checkpoint.browser import CheckpointBrowser
+from detslurm.cli.textual_extra import check_textual
+from detslurm.sdk.client import Client
+
 
 @click.command()
 def browse() -> None:
@@ -16,11 +20,7 @@ def browse() -> None:
     Examples:
       detslurm checkpoint browse
     """
-    from detslurm.cli.textual_extra import check_textual
-
     check_textual("checkpoint browse", "`detslurm checkpoint list` prints checkpoints")
-    from detslurm.cli.checkpoint.browser import CheckpointBrowser
-    from detslurm.sdk.client import Client
 
     warnings: list[str] = []
     browser = CheckpointBrowser(Client(warn=warnings.append))

@@ -11,6 +11,8 @@ import click
 from detslurm.cli.arguments.ids import client, experiment_id, trial_id
 from detslurm.cli.checkpoint.arguments import one_uuid
 from detslurm.cli.output.printing import Document, describes, note
+from detslurm.cli.output.progress import transfer
+from detslurm.sdk.checkpoints.download import how_to_load
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
@@ -158,9 +160,6 @@ def download_of_trial(
 def _copied(
     found: Sequence[Checkpoint], target: Callable[[Checkpoint], Path], quiet: bool
 ) -> Document:
-    from detslurm.cli.output.progress import transfer
-    from detslurm.sdk.checkpoints.download import how_to_load
-
     paths = []
     for one in found:
         with transfer(one.uuid[:8], quiet=quiet) as progress:

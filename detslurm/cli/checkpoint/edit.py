@@ -12,6 +12,7 @@ from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.arguments.pairs import data_of
 from detslurm.cli.checkpoint.arguments import one_uuid, several_uuids
+from detslurm.cli.failures import print_expected
 from detslurm.cli.output.printing import (
     Document,
     UserData,
@@ -22,6 +23,7 @@ from detslurm.cli.output.printing import (
     print_json,
     size,
 )
+from detslurm.sdk.checkpoints.changes import delete as delete_all
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
@@ -83,8 +85,6 @@ def remove_files(uuids: list[str], globs: tuple[str, ...], yes: bool, as_json: b
       detslurm checkpoint rm 1b4e28ba,6fa459ea --glob '**/*.log' --yes
       detslurm checkpoint rm 1b4e28ba
     """
-    from detslurm.cli.failures import print_expected
-
     found = _found(uuids)
     if globs:
         confirm_deletion(f"Delete {', '.join(globs)} of {_named(found)}?", yes)
@@ -120,9 +120,6 @@ def delete(uuids: list[str], yes: bool, as_json: bool) -> None:
       detslurm checkpoint delete 1b4e28ba
       detslurm checkpoint delete 1b4e28ba,6fa459ea --yes
     """
-    from detslurm.cli.failures import print_expected
-    from detslurm.sdk.checkpoints.changes import delete as delete_all
-
     found = _found(uuids)
     before = [one for one in found if one.state == "DELETED"]
     freed = sum(one.size for one in found if one not in before)

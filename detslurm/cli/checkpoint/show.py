@@ -14,6 +14,7 @@ from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import any_trials, client, experiments_of, several
 from detslurm.cli.checkpoint import listing
 from detslurm.cli.checkpoint.arguments import Quantity, any_uuids, one_uuid
+from detslurm.cli.experiment.description import compact, properties
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import (
     Document,
@@ -25,6 +26,9 @@ from detslurm.cli.output.printing import (
     size,
     warn,
 )
+from detslurm.cli.output.progress import one_by_one
+from detslurm.sdk.checkpoints.choosing import as_stored, fronts_of, in_order, sort_names
+from detslurm.sdk.checkpoints.verification import verify_each
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
@@ -81,8 +85,6 @@ def list_checkpoints(
       detslurm checkpoint list --older-than 30d --sort-by size --desc
       detslurm checkpoint list -t 12 --json
     """
-    from detslurm.sdk.checkpoints.choosing import as_stored, fronts_of, in_order, sort_names
-
     mine = client()
     found: Iterable[Checkpoint] = _of(mine, experiments, trials, deleted=deleted)
     several = {one.experiment_id for one in found if one.objectives is not None}
@@ -133,15 +135,11 @@ def describe(uuid: str) -> Document:
 
 
 def _stored(uuid: str) -> Checkpoint:
-    from detslurm.sdk.checkpoints.choosing import as_stored
-
     mine = client()
     return as_stored(mine.store, [mine.checkpoint(uuid)])[0]
 
 
 def _text(found: Checkpoint) -> str:
-    from detslurm.cli.experiment.description import compact, properties
-
     had, was = ("had ", "was ") if found.state == "DELETED" else ("", "")
     rows = [
         ("UUID", found.uuid),
@@ -165,8 +163,6 @@ def _text(found: Checkpoint) -> str:
 
 def _users(found: Checkpoint) -> Iterator[str]:
     """The trials that use it, with what they have reported last."""
-    from detslurm.cli.experiment.description import compact
-
     for trial, reported in _reported(found).items():
         groups = (f"{group} {compact(last)}" for group, last in reported.items())
         yield ": ".join(filter(None, (f"trial {trial}", ", ".join(groups))))
@@ -277,9 +273,6 @@ def verify(
 
 def _checked(found: list[Checkpoint], *, deep: bool) -> bool:
     """Check them, experiment by experiment."""
-    from detslurm.cli.output.progress import one_by_one
-    from detslurm.sdk.checkpoints.verification import verify_each
-
     with one_by_one("Checking", len(found)) as step:
         for _ in verify_each(found, deep=deep, warn=warn):
             step()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm._base.quantities import counted, human_size
 from detslurm.cli.experiment.diagnostics import diagnostics, reported_metrics
+from detslurm.cli.experiment.efficiency import as_data
 from detslurm.cli.experiment.pareto import (
     best_text,
     front_text,
@@ -22,7 +23,7 @@ from detslurm.cli.experiment.pareto import (
     statuses_of,
 )
 from detslurm.cli.output.energy import energy_of, energy_parts
-from detslurm.cli.output.human import has_blocks, on_terminal
+from detslurm.cli.output.human import has_blocks, human_time, on_terminal
 from detslurm.cli.output.printing import (
     Column,
     UserData,
@@ -39,7 +40,10 @@ from detslurm.cli.output.tables import (
     printable,
     terminal_width,
 )
-from detslurm.sdk.parts import StoreError, reason_of
+from detslurm.sdk.costs.usage import slot_hours
+from detslurm.sdk.experiments.ordering import differing, duration
+from detslurm.sdk.parts import StoreError, flat, reason_of
+from detslurm.sdk.provenance.view import code_text, container_of, kept_versions, software_text
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -123,8 +127,6 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 
 
 def _cost_rows(view: ExperimentView) -> Iterator[tuple[str, str]]:
-    from detslurm.sdk.costs.usage import slot_hours
-
     if (hours := slot_hours(view)) is not None:
         yield "Slot-Hours", f"{hours:.2f}"
     if (energy := energy_of(view)) is not None:
@@ -178,9 +180,6 @@ def _curve(experiment: Experiment) -> str:
 
 
 def _elapsed(view: ExperimentView) -> str:
-    from detslurm.cli.output.human import human_time
-    from detslurm.sdk.experiments.ordering import duration
-
     seconds = duration(view.started, view.ended)
     return "" if seconds is None else human_time(seconds)
 
@@ -220,13 +219,6 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 
 
 def _version_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
-    from detslurm.sdk.provenance.view import (
-        code_text,
-        container_of,
-        kept_versions,
-        software_text,
-    )
-
     yield "Container", " ".join(container_of(experiment.config))
     try:
         code, software = kept_versions(experiment._snapshot)
@@ -338,9 +330,6 @@ def trials_table(experiment: Experiment) -> str:
 
 def hparams_column(trials: Sequence[Trial]) -> Column:
     """Hyperparameters of trials: those that differ come first, and as few as possible are cut."""
-    from detslurm.sdk.experiments.ordering import differing
-    from detslurm.sdk.parts import flat
-
     apart, constants = differing(trial.row.hparams for trial in trials)
 
     def text(trial: Trial, names: Iterable[str]) -> str:
@@ -539,8 +528,6 @@ def artifacts_data(trial: Trial) -> list[dict[str, Any]]:
 def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
     """A trial for JSON, with all its runs and checkpoints."""
     from msgspec.structs import replace
-
-    from detslurm.cli.experiment.efficiency import as_data
 
     view: TrialView = trial.view
     states = {one.uuid: one.state for one in trial.checkpoints()}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from detslurm._base import contract
 from detslurm._base.quantities import counted
+from detslurm.sdk.functions.packing import METRIC
 from detslurm.sdk.parts import StoreError
 
 if TYPE_CHECKING:
@@ -94,9 +96,6 @@ def _recorded(experiment: Experiment) -> str:
 
 def _is_to_report(experiment: Experiment) -> bool:
     """Whether its code is to validate: functions don't, and `--test-mode` reports gaps itself."""
-    from detslurm._base import contract
-    from detslurm.sdk.functions.packing import METRIC
-
     if experiment.view.metric == METRIC:
         return False
     try:

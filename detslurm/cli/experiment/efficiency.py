@@ -15,6 +15,7 @@ from detslurm.cli.experiment.training_time import clock
 from detslurm.cli.output.energy import energy_columns, energy_parts
 from detslurm.cli.output.human import human_time, size
 from detslurm.cli.output.printing import Column, Table, note, shows
+from detslurm.sdk.costs.efficiency import total_time
 
 if TYPE_CHECKING:
     from detslurm.sdk.costs.efficiency import Efficiency
@@ -44,8 +45,6 @@ def efficiency(experiment_id: int, by_time: bool) -> Table:
       detslurm experiment efficiency 7 --time
       detslurm experiment efficiency 7 --json
     """
-    from detslurm.sdk.costs.efficiency import total_time
-
     found = client().experiment(experiment_id).efficiency()
     if not found:
         note(f"No trial of experiment {experiment_id} has begun.")

@@ -13,6 +13,7 @@ from detslurm.cli.arguments.ids import client, several_ids
 from detslurm.cli.output.printing import Document, describes
 from detslurm.cli.output.progress import one_by_one
 from detslurm.sdk.export import FORMATS
+from detslurm.sdk.export import export as write
 
 if TYPE_CHECKING:
     from detslurm.sdk.export import ExportedTrial
@@ -43,8 +44,6 @@ def export(ids: list[int], to: Any, output_dir: Path) -> Document:
       detslurm experiment export 7 8 9 --to mlflow -o runs
       detslurm experiment export 7 --to wandb -o runs && wandb sync runs/wandb/offline-run-*
     """
-    from detslurm.sdk.export import export as write
-
     mine = client()
     chosen = [mine.stored(number) for number in ids]
     trials = sum(len(experiment.view.trials) for experiment in chosen)

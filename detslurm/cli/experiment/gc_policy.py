@@ -9,6 +9,7 @@ import click
 from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client, experiment_id
 from detslurm.cli.output.printing import json_option, note, number, print_json, size, table, warn
+from detslurm.sdk.checkpoints.catalog import unreachable_problems
 
 if TYPE_CHECKING:
     from detslurm.sdk.disk.gc import GCPreview
@@ -39,8 +40,6 @@ def gc_policy(experiment_id: int, yes: bool, as_json: bool, **numbers: int | Non
     if not given:
         raise click.UsageError("give at least one of the numbers, such as --save-trial-best 1")
     from msgspec.structs import replace
-
-    from detslurm.sdk.checkpoints.catalog import unreachable_problems
 
     experiment = client().stored(experiment_id)
     policy = replace(experiment.gc_policy, **given)

@@ -10,7 +10,13 @@ import click
 
 from detslurm.cli.arguments.ids import client, for_each, several_ids
 from detslurm.cli.arguments.seconds import Seconds
+from detslurm.cli.experiment.description import failure_excerpt
+from detslurm.cli.experiment.diagnostics import unknown_metric
 from detslurm.cli.output.printing import Document, describes, json_option, note, size
+from detslurm.cli.output.waiting import waiting
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments import polling
+from detslurm.sdk.parts import StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -136,8 +142,6 @@ def delete(ids: list[int], yes: bool, force: bool, as_json: bool) -> None:
 
 def _size_of(experiment: Experiment) -> int:
     """The disk usage of an experiment, as far as readable; 0 where it was half deleted before."""
-    from detslurm.sdk.parts import StoreError
-
     try:
         return 0 if experiment.state == "DELETED" else experiment.disk_usage().total
     except StoreError:
@@ -146,8 +150,6 @@ def _size_of(experiment: Experiment) -> int:
 
 def _question(what: str, ids: list[int]) -> str:
     """Ids with names, for an id is easily mistyped, and what they take together."""
-    from detslurm.sdk.parts import StoreError
-
     mine, named, total = client(), [], 0
     for number in ids:
         named.append(str(number))
@@ -197,10 +199,6 @@ def _end_text(one: dict[str, Any]) -> str:
 
 def _ended(experiment: Experiment, polling_interval: float) -> dict[str, Any]:
     """Wait until it has ended or is paused, and return its id, state and reason."""
-    from detslurm.cli.experiment.diagnostics import unknown_metric
-    from detslurm.cli.output.waiting import waiting
-    from detslurm.sdk.experiments import polling
-
     with waiting() as show:
 
         def report(text: str) -> None:
@@ -217,8 +215,6 @@ def _note_failed_start(experiment: Experiment) -> None:
     """Show what ended a job before its run began, as `describe` does; of the first such trial."""
     if experiment.state != "ERROR":
         return
-    from detslurm.cli.experiment.description import failure_excerpt
-    from detslurm.sdk.errors import LifecycleError
 
     failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
     with contextlib.suppress(LifecycleError):  # a search may have made no trial

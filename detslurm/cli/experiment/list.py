@@ -12,7 +12,12 @@ import click
 from detslurm.cli.arguments.ids import client, together
 from detslurm.cli.experiment.pareto import row_data
 from detslurm.cli.lazy import completed_by
+from detslurm.cli.output.human import human_time
 from detslurm.cli.output.printing import Column, Table, shows, warn
+from detslurm.sdk.disk.purge import in_danger, purge_days, warning_for_list
+from detslurm.sdk.enums import OrderBy
+from detslurm.sdk.experiments.ordering import duration, ordered
+from detslurm.sdk.experiments.query import ExperimentQuery
 
 if TYPE_CHECKING:
     from detslurm.sdk.parts import ExperimentRow
@@ -32,14 +37,10 @@ TYPES = ("experiment", "command", "shell", "notebook", "tensorboard", "all")
 
 
 def _seconds(row: ExperimentRow) -> float | None:
-    from detslurm.sdk.experiments.ordering import duration
-
     return duration(row.started, row.ended)
 
 
 def _duration(row: ExperimentRow) -> str:
-    from detslurm.cli.output.human import human_time
-
     seconds = _seconds(row)
     return "" if seconds is None else human_time(seconds)
 
@@ -185,9 +186,6 @@ def chosen(
     **filters: tuple[str, ...],
 ) -> Table:
     """The experiments that the options ask for, as a table."""
-    from detslurm.sdk.disk.purge import purge_days
-    from detslurm.sdk.experiments.query import ExperimentQuery
-
     query = ExperimentQuery(**filters, types=() if kind == "all" else (kind,))
     mine = client()
     # Only as many are read as the options ask for.
@@ -220,8 +218,6 @@ def chosen(
 
 def _warned_of_purge(rows: list[ExperimentRow], after: int) -> list[ExperimentRow]:
     """The rows, newest first, after a warning of those whose files may soon be purged."""
-    from detslurm.sdk.disk.purge import in_danger, warning_for_list
-
     if text := warning_for_list(in_danger(reversed(rows), after), after):
         warn(text)
     return rows
@@ -229,9 +225,6 @@ def _warned_of_purge(rows: list[ExperimentRow], after: int) -> list[ExperimentRo
 
 def _sorted(rows: list[ExperimentRow], names: list[str], *, reverse: bool) -> list[ExperimentRow]:
     """By the columns; rows without a finite value there always come last."""
-    from detslurm.sdk.enums import OrderBy
-    from detslurm.sdk.experiments.ordering import ordered
-
     order = OrderBy.DESCENDING if reverse else OrderBy.ASCENDING
     for name in reversed(names):
         rows = ordered(rows, _sort_key(name), order)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm.cli.output.energy import energy_of
 from detslurm.cli.output.printing import Column, number
+from detslurm.sdk.experiments.pareto import pareto_statuses
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -20,7 +21,6 @@ def statuses_of(experiment: Experiment) -> Statuses:
     """Where each trial stands, by id; empty for a search that one metric decides."""
     if experiment.row.objectives is None:
         return {}
-    from detslurm.sdk.experiments.pareto import pareto_statuses
 
     return pareto_statuses(experiment.row, experiment.trial_rows)
 

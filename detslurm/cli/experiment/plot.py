@@ -15,6 +15,7 @@ from detslurm.cli.arguments.ids import any_trials, client, experiment_id
 from detslurm.cli.output.human import has_blocks, on_terminal
 from detslurm.cli.output.printing import Column, Table, UserData, shows, warn
 from detslurm.cli.output.tables import printable
+from detslurm.sdk.errors import LifecycleError
 
 if TYPE_CHECKING:
     from detslurm.look.canvas import TextSpan
@@ -143,7 +144,6 @@ def _text(
 ) -> str:
     """The plot between its title and its legend; all of it fits on the terminal."""
     from detslurm.look.plot import LEAST_WIDTH, PlotFormat, draw
-    from detslurm.sdk.errors import LifecycleError
 
     screen = shutil.get_terminal_size((_WIDTH, _HEIGHT))
     if width is None:

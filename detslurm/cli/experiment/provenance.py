@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client, experiment_id
+from detslurm.cli.experiment.description import properties
 from detslurm.cli.output.printing import Document, UserData, describes
+from detslurm.sdk.provenance.view import code_text, hardware_text, software_text
 
 if TYPE_CHECKING:
     from detslurm.sdk.parts import CodeVersion, Software
@@ -68,9 +70,6 @@ def provenance(experiment_id: int, diff: bool, packages: bool, crate: Path | Non
 
 
 def _text(record: Provenance) -> str:
-    from detslurm.cli.experiment.description import properties
-    from detslurm.sdk.provenance.view import hardware_text, software_text
-
     rows: list[tuple[str, Any]] = [
         ("Submitted from", record.host),
         ("detslurm", record.detslurm),
@@ -89,8 +88,6 @@ def _text(record: Provenance) -> str:
 
 
 def _code_rows(code: CodeVersion) -> Iterator[tuple[str, Any]]:
-    from detslurm.sdk.provenance.view import code_text
-
     yield "Code", code_text(code)
     yield "Repository", code.repository
     yield "Remotes", "\n".join(f"{name} {url}" for name, url in code.remotes.items())
@@ -103,8 +100,6 @@ def _code_rows(code: CodeVersion) -> Iterator[tuple[str, Any]]:
 
 
 def _software_rows(software: Software) -> Iterator[tuple[str, Any]]:
-    from detslurm.sdk.provenance.view import software_text
-
     yield "Software", software_text(software)
     yield "Modules", "\n".join(software.modules)
     versions = _versions(software)

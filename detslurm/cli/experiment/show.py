@@ -8,7 +8,12 @@ from typing import Any
 import click
 
 from detslurm.cli.arguments.ids import client, experiment_id, several_ids
+from detslurm.cli.checkpoint import listing
+from detslurm.cli.experiment import description, description_tables
+from detslurm.cli.failures import print_expected
 from detslurm.cli.output.printing import Document, Table, describes, note, shows, warn
+from detslurm.sdk.checkpoints.choosing import as_stored, best_first, fronts_of
+from detslurm.sdk.parts import as_yaml
 
 
 @click.command()
@@ -37,9 +42,6 @@ def describe(ids: list[int], outdir: Path | None, metrics: bool, as_csv: bool) -
       detslurm experiment describe 7 --metrics --csv
       detslurm experiment describe 7 8 --outdir tables
     """
-    from detslurm.cli.experiment import description, description_tables
-    from detslurm.cli.failures import print_expected
-
     failed: list[Exception] = []
     experiments = client().experiments(ids, skip=failed.append if len(ids) > 1 else None)
     for error in failed:
@@ -85,9 +87,6 @@ def list_checkpoints(experiment_id: int, best: int | None) -> Table:
       detslurm experiment list-checkpoints 7
       detslurm experiment list-checkpoints 7 --best 3
     """
-    from detslurm.cli.checkpoint import listing
-    from detslurm.sdk.checkpoints.choosing import as_stored, best_first, fronts_of
-
     mine = client()
     found = as_stored(mine.store, mine.checkpoints([experiment_id]))
     shown = found if best is None else best_first(found)[:best]
@@ -102,8 +101,6 @@ def config(experiment_id: int) -> Document:
     data: dict[str, Any] = client().stored(experiment_id).config
 
     def text() -> str:
-        from detslurm.sdk.parts import as_yaml
-
         return as_yaml(data, sort_keys=True).rstrip("\n")
 
     return Document(text, lambda: data)

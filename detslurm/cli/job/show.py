@@ -9,9 +9,10 @@ import click
 
 from detslurm.cli.arguments.cluster_option import cluster_option
 from detslurm.cli.arguments.ids import client, either_kind, job_or_experiment
+from detslurm.cli.experiment.description import properties
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes, human_time, local_time, size
-from detslurm.sdk.parts import compress_indices
+from detslurm.sdk.parts import compress_indices, reason_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
@@ -37,8 +38,6 @@ def describe(job: str, cluster: str, experiment: bool, is_job: bool) -> Document
       detslurm job describe 4711
       detslurm job describe 4711_3 --json
     """
-    from detslurm.cli.experiment.description import properties
-
     mine = client()
     name, kind = job_or_experiment(job, experiment=experiment, job=is_job)
     try:
@@ -52,8 +51,6 @@ def describe(job: str, cluster: str, experiment: bool, is_job: bool) -> Document
 
 
 def _rows(mine: Client, job: Job) -> Iterator[tuple[str, Any]]:
-    from detslurm.sdk.parts import reason_of
-
     yield "Job", job.id
     yield "Type", job.type
     yield "Name", job.name
@@ -84,8 +81,6 @@ def _rows(mine: Client, job: Job) -> Iterator[tuple[str, Any]]:
 
 
 def _remedy(job: Job) -> str:
-    from detslurm.sdk.parts import reason_of
-
     if job.held and job.experiment_id is not None:
         return f"`detslurm job why -j {job.id}` shows how it can go on"
     return reason_of(job.reason).remedy.format(ref=job.id)

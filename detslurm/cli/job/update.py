@@ -9,6 +9,8 @@ import click
 from detslurm.cli.arguments.ids import client, report_each
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import json_option
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.jobs.update import changes_of, parse
 
 if TYPE_CHECKING:
     from detslurm.sdk.jobs.update import QueueChange, QueueUpdate
@@ -20,8 +22,6 @@ def _batch(
     ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, QueueChange]:
     """All of them are read before any of them acts."""
-    from detslurm.sdk.jobs.update import parse
-
     if ctx.resilient_parsing:
         return {}
     try:
@@ -66,9 +66,6 @@ def update(job_id: str, as_json: bool, **given: str | None) -> None:
       detslurm job update 4712 --ahead-of 4711
       detslurm job update 4712 --resource-pool a100
     """
-    from detslurm.sdk.errors import LifecycleError
-    from detslurm.sdk.jobs.update import changes_of
-
     try:
         changes = changes_of(job_id, {n: v for n, v in given.items() if v is not None})
     except LifecycleError as error:

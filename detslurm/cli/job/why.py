@@ -12,6 +12,8 @@ from detslurm.cli.arguments.cluster_option import cluster_option
 from detslurm.cli.arguments.ids import client, either_kind, job_or_experiment, trial_option
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes
+from detslurm.sdk.waiting.explain import estimate_text
+from detslurm.sdk.waiting.spans import clock_and_span, span
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.explanation import Explanation, Variant
@@ -70,9 +72,6 @@ def why(
 
 
 def _lines(found: Explanation, now: float, sooner: bool) -> Iterator[str]:
-    from detslurm.sdk.waiting.explain import estimate_text
-    from detslurm.sdk.waiting.spans import span
-
     yield found.cause + _of_experiment(found)
     if found.category is None:
         return
@@ -119,8 +118,6 @@ def _listed(title: str, lines: Any) -> Iterator[str]:
 
 
 def _variant(variant: Variant, now: float) -> str:
-    from detslurm.sdk.waiting.spans import clock_and_span, span
-
     start, sooner = variant.expected_start, variant.sooner
     if start is None:
         return f"{variant.change}: refused: {variant.refusal}"

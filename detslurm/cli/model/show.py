@@ -9,6 +9,7 @@ import click
 
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.checkpoint import listing
+from detslurm.cli.experiment.description import properties
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import (
     Column,
@@ -19,6 +20,9 @@ from detslurm.cli.output.printing import (
     shows,
 )
 from detslurm.cli.output.tables import columns_text
+from detslurm.sdk.checkpoints.choosing import as_stored
+from detslurm.sdk.enums import OrderBy
+from detslurm.sdk.models.version import ModelVersion
 
 if TYPE_CHECKING:
     from detslurm.sdk.models.model import Model
@@ -81,8 +85,6 @@ def list_models(
       detslurm model list --label vision
       detslurm model list --sort-by last_updated_time --order-by desc
     """
-    from detslurm.sdk.enums import OrderBy
-
     rows = client().list_models(
         sort_by.upper(),
         OrderBy.DESC if order_by == "desc" else OrderBy.ASC,
@@ -134,8 +136,6 @@ def describe(name: str, version: int | None) -> Document:
 
 
 def _version_document(version: ModelVersion) -> Document:
-    from detslurm.sdk.checkpoints.choosing import as_stored
-
     checkpoint = as_stored(client().store, [version.checkpoint])[0]
     data = {
         **entry_data(version),
@@ -162,8 +162,6 @@ def entry(name: str, version: int | None) -> Model | ModelVersion:
 
 def title(found: Model | ModelVersion) -> str:
     """A model or a version in a sentence."""
-    from detslurm.sdk.models.version import ModelVersion
-
     if isinstance(found, ModelVersion):
         return f"version {found.version} of model {found.model_name}"
     return f"model {found.name}"
@@ -171,8 +169,6 @@ def title(found: Model | ModelVersion) -> str:
 
 def entry_data(found: Model | ModelVersion) -> dict[str, Any]:
     """A model or a version for JSON."""
-    from detslurm.sdk.models.version import ModelVersion
-
     shared = {
         "name": found.name,
         "notes": found.notes,
@@ -204,8 +200,6 @@ def entry_data(found: Model | ModelVersion) -> dict[str, Any]:
 
 def _text(data: dict[str, Any]) -> str:
     """A line for each value that is not empty."""
-    from detslurm.cli.experiment.description import properties
-
     return properties(
         (key.capitalize().replace("_", " "), _shown(key, value)) for key, value in data.items()
     )

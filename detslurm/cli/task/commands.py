@@ -24,6 +24,10 @@ from detslurm.cli.output.printing import (
     shows,
 )
 from detslurm.cli.trial.logs import log_options, show_log
+from detslurm.sdk.experiments.experiment import Experiment
+from detslurm.sdk.parts import as_yaml
+from detslurm.sdk.tasks.starting import check_kind
+from detslurm.sdk.tasks.task import row_data
 
 _NAMES = {"command": "cmd"}
 
@@ -62,8 +66,6 @@ def listing(kind: str) -> click.Command:
     @click.option("-q", "--quiet", is_flag=True, help="Print ids alone.")
     @shows
     def list_tasks(is_all: bool, quiet: bool) -> Table:
-        from detslurm.sdk.tasks.task import row_data
-
         found = client().task_rows(kind, archived=is_all)
         rows = [row_data(row) for row in found if is_all or ended or not row.finished]
         ids = "\n".join(str(row["id"]) for row in rows)
@@ -96,9 +98,6 @@ def killing(kind: str) -> click.Command:
     @several_tasks(kind)
     @json_option
     def kill(ids: list[int], as_json: bool) -> None:
-        from detslurm.sdk.experiments.experiment import Experiment
-        from detslurm.sdk.tasks.starting import check_kind
-
         def act(experiment: Experiment) -> str:
             check_kind(experiment.id, experiment.row.task, kind)
             if experiment.kill():
@@ -150,8 +149,6 @@ def config_of(kind: str) -> click.Command:
         data = client().task(task_id, kind).experiment.config
 
         def text() -> str:
-            from detslurm.sdk.parts import as_yaml
-
             return as_yaml(data, sort_keys=True).rstrip("\n")
 
         return Document(text, lambda: data)

@@ -13,6 +13,7 @@ from detslurm.cli.output.printing import json_option
 from detslurm.cli.task.commands import config_of, describing, killing, listing, logs_of
 from detslurm.cli.task.opening import open_server, relay_option, report_started
 from detslurm.cli.task.run import document_of, task_options
+from detslurm.sdk.tasks.programs import notebook_entrypoint
 
 KIND = "notebook"
 
@@ -77,8 +78,6 @@ def start(
       detslurm notebook start --config idle_timeout=2h --config notebook_idle_type=activity
       detslurm notebook start --detach --port 0
     """
-    from detslurm.sdk.tasks.programs import notebook_entrypoint
-
     document = document_of(KIND, options)
     if directory is not None:
         document = document._replace(work_dir=str(directory.resolve()))

@@ -10,6 +10,9 @@ import click
 from detslurm.cli.output.printing import note, print_json
 from detslurm.cli.output.waiting import BottomLine
 from detslurm.cli.tunnel import ended_by_signals, tunnel_here, tunnel_to
+from detslurm.sdk.tasks import relay as relaying
+from detslurm.sdk.tasks import waiting
+from detslurm.sdk.tasks.waiting import address_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.task import Task
@@ -46,8 +49,6 @@ def report_started(task: Task, *, detach: bool, as_json: bool) -> None:
 
 def open_server(task: Task, *, is_relay: bool, as_json: bool) -> None:
     """Wait until a task's server listens, and print how to reach it, or relay to it."""
-    from detslurm.sdk.tasks.waiting import address_of
-
     wait_for_server(task)
     address = address_of(task)
     if is_relay:
@@ -72,8 +73,6 @@ def note_started(task: Task) -> None:
 
 def wait_for_server(task: Task) -> None:
     """Wait until a task's server listens or has ended, and show its state meanwhile."""
-    from detslurm.sdk.tasks import waiting
-
     shown = [""]
     line = BottomLine(lambda: shown[0])
 
@@ -115,7 +114,6 @@ def _relay(address: Address, kind: str) -> None:
     import asyncio
 
     from detslurm.look.private_files import private_directory
-    from detslurm.sdk.tasks import relay as relaying
 
     place = private_directory(os.environ) / f"relay-{os.getpid()}.sock"
     port = LAPTOP_PORTS[kind]

@@ -13,6 +13,9 @@ from detslurm.cli.output.human import on_terminal
 from detslurm.cli.output.printing import json_option, note, print_json
 from detslurm.cli.output.tables import log_line
 from detslurm.cli.submission import config_options, submit
+from detslurm.sdk.experiments.polling import follow_logs
+from detslurm.sdk.submission.command_line import entrypoint_of
+from detslurm.sdk.tasks.document import read_document
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.document import TaskDocument
@@ -39,8 +42,6 @@ task_options = together(
 
 def document_of(kind: str, options: Mapping[str, Any]) -> TaskDocument:
     """The `TaskDocument` that `task_options` ask for."""
-    from detslurm.sdk.tasks.document import read_document
-
     time = options["time"]
     resources = {"slots_per_trial": options["slots"], "resource_pool": options["pool"]}
     given: dict[str, Any] = {
@@ -78,8 +79,6 @@ def run(words: tuple[str, ...], detach: bool, as_json: bool, **options: Any) -> 
       detslurm cmd run 'for i in 1 2 3; do echo $i; done'
       detslurm cmd run --detach --config-file cpu.yaml make
     """
-    from detslurm.sdk.submission.command_line import entrypoint_of
-
     document = document_of("command", options)
     entrypoint = entrypoint_of(words) if words else document.entrypoint
     if entrypoint is None:
@@ -105,8 +104,6 @@ def run(words: tuple[str, ...], detach: bool, as_json: bool, **options: Any) -> 
 
 def follow(task: Task) -> int:
     """Print the task's output until it ends; its exit status."""
-    from detslurm.sdk.experiments.polling import follow_logs
-
     note(f"Started command {task.id}: job {task.job_id}")
     try:
         _print(follow_logs(task.trial, report=note))

@@ -14,6 +14,9 @@ from detslurm.cli.output.printing import note
 from detslurm.cli.task.commands import config_of, describing, killing, listing, logs_of
 from detslurm.cli.task.opening import note_started, wait_for_server
 from detslurm.cli.task.run import document_of, task_options
+from detslurm.sdk.parts import load_site
+from detslurm.sdk.tasks.programs import shell_entrypoint
+from detslurm.sdk.tasks.shell import Shell, login_node
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.task import Task
@@ -66,9 +69,6 @@ def start(ssh_options: tuple[str, ...], detach: bool, **options: Any) -> None:
       detslurm shell start -- -L 8888:localhost:8888
       detslurm shell start --detach --config idle_timeout=2h
     """
-    from detslurm.sdk.parts import load_site
-    from detslurm.sdk.tasks.programs import shell_entrypoint
-
     document = document_of(KIND, options)
     task = client().start_task(
         document,
@@ -102,8 +102,6 @@ def open_shell(task_id: int, ssh_options: tuple[str, ...]) -> None:
 
 def _open(task: Task, options: tuple[str, ...]) -> None:
     """Become the program of a session, in this terminal."""
-    from detslurm.sdk.tasks.shell import Shell
-
     wait_for_server(task)
     shell = Shell.of(task)
     command = shell.open_command(options)
@@ -124,8 +122,6 @@ def show_ssh_command(task_id: int, login: str | None) -> None:
       detslurm shell show-ssh-command 7
       detslurm shell show-ssh-command 7 --login me@login.example.org
     """
-    from detslurm.sdk.tasks.shell import Shell, login_node
-
     shell, login = Shell.of(client().task(task_id, KIND)), login or login_node()
     click.echo(f"On this machine: {shlex.join(shell.open_command())}")
     if shell.address.port is not None:
@@ -144,8 +140,6 @@ def ssh_config(task_id: int, login: str | None) -> None:
       detslurm shell ssh-config 7
       detslurm shell ssh-config last --login me@login.example.org
     """
-    from detslurm.sdk.tasks.shell import Shell, login_node
-
     shell, login = Shell.of(client().task(task_id, KIND)), login or login_node()
     click.echo(shell.laptop(login).block(), nl=False)
     note(f"Copy its keys to your laptop, too: {shell.fetch_command(login)}")

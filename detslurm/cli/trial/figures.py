@@ -9,6 +9,7 @@ import click
 
 from detslurm.cli.arguments.ids import client, together, trial_id
 from detslurm.cli.output.printing import Column, Table, note, shows
+from detslurm.sdk.parts import column_name, flat
 
 if TYPE_CHECKING:
     from detslurm.sdk.trials.trial import Trial
@@ -115,8 +116,6 @@ def _shown(options: Mapping[str, Any]) -> Shown:
 
 
 def _metric_rows(trial: Trial, group: str | None) -> Iterator[FigureRow]:
-    from detslurm.sdk.parts import flat
-
     for row in trial.metric_rows(group):
         keys = {"group": row.group, "steps": row.steps, "run": row.run, "time": row.time}
         yield FigureRow(keys, dict(flat(row.metrics)))
@@ -151,8 +150,6 @@ def _chosen(rows: Sequence[FigureRow], shown: Shown) -> Sequence[FigureRow]:
 
 def _table(found: Sequence[FigureRow], keys: Sequence[Column], shown: Shown) -> Table:
     """The chosen rows; their columns are those of all rows, whichever are chosen."""
-    from detslurm.sdk.parts import column_name
-
     rows = _chosen(found, shown)
     names = shown.names or list(dict.fromkeys(name for row in found for name in row.metrics))
     taken = {column.csv_header for column in keys if column.csv_header}

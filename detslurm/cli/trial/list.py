@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client, experiment_id
+from detslurm.cli.experiment import description
+from detslurm.cli.experiment.description import COURSE, IDENTITY, hparams_column
+from detslurm.cli.experiment.diagnostics import reported_metrics
 from detslurm.cli.experiment.pareto import objective_columns, status_data, statuses_of
 from detslurm.cli.output.printing import Column, Table, shows
+from detslurm.sdk.enums import OrderBy
+from detslurm.sdk.experiments.ordering import best_trials_first, ordered
+from detslurm.sdk.parts import as_float, flat, is_number, metric_rank
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -63,10 +69,6 @@ def list_trials(
       detslurm experiment list-trials last --top 5
       detslurm experiment list-trials 7 --sort-by accuracy --smaller-is-better false --csv
     """
-    from detslurm.cli.experiment import description
-    from detslurm.sdk.enums import OrderBy
-    from detslurm.sdk.experiments.ordering import ordered
-
     experiment = client().experiment(experiment_id)
     smaller = experiment.view.smaller_is_better if smaller_is_better is None else smaller_is_better
     metric = experiment.view.metric
@@ -96,9 +98,6 @@ def _best_first(
     experiment: Experiment, trials: Sequence[Trial], metric: str | None, *, smaller: bool
 ) -> list[Trial]:
     """The trials that have the metric; where several objectives decide, front by front."""
-    from detslurm.sdk.experiments.ordering import best_trials_first
-    from detslurm.sdk.parts import metric_rank
-
     if metric == experiment.view.metric and experiment.row.objectives is not None:
         by_id = {trial.id: trial for trial in trials if trial.row.best_validation is not None}
         rows = (trial.row for trial in by_id.values())
@@ -113,8 +112,6 @@ def _best_first(
 
 def metric_value(trial: Trial, metric: str | None) -> float | None:
     """A metric of the trial's last validation; the searcher's metric of its best validation."""
-    from detslurm.sdk.parts import as_float, flat, is_number
-
     row = trial.row
     if metric == trial.experiment.view.metric:
         return row.best_validation.value if row.best_validation else None
@@ -123,9 +120,6 @@ def metric_value(trial: Trial, metric: str | None) -> float | None:
 
 
 def _refuse_unknown(trials: Sequence[Trial], metric: str) -> None:
-    from detslurm.cli.experiment.diagnostics import reported_metrics
-    from detslurm.sdk.parts import flat, is_number
-
     found = [trial.row.last_validation for trial in trials if trial.row.last_validation]
     leaves = (leaf for validation in found for leaf in flat(reported_metrics(validation)))
     names = sorted({name for name, value in leaves if is_number(value)})
@@ -137,8 +131,6 @@ def _refuse_unknown(trials: Sequence[Trial], metric: str) -> None:
 
 
 def _columns(shown: list[Column], trials: Sequence[Trial]) -> list[Column]:
-    from detslurm.cli.experiment.description import COURSE, IDENTITY, hparams_column
-
     def best_at(trial: Trial) -> int | None:
         best = trial.row.best_validation
         return best.steps if best is not None else None

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client, experiment_id, together, trial_id
+from detslurm.cli.checkpoint.arguments import Quantity
 from detslurm.cli.output.human import on_terminal
 from detslurm.cli.output.printing import json_line, note
 from detslurm.cli.output.tables import log_line
+from detslurm.sdk.experiments import polling
+from detslurm.sdk.trials.log_lines import Filter, bound, log_level
 
 if TYPE_CHECKING:
     from detslurm.sdk.trials.log_lines import LogLine
@@ -19,8 +22,6 @@ if TYPE_CHECKING:
 
 
 def _stamp(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    from detslurm.sdk.trials.log_lines import bound
-
     try:
         return bound(value)
     except ValueError as error:
@@ -30,8 +31,6 @@ def _stamp(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 def _since(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """The moment so long ago, or the moment that was given."""
     import time
-
-    from detslurm.cli.checkpoint.arguments import Quantity
 
     if value is None or not re.fullmatch(r"\d[\d.]*\s*[a-z]+", value.strip()):
         return _stamp(ctx, param, value)
@@ -165,9 +164,6 @@ def show_log(
     as_json: bool,
 ) -> None:
     """Print the log of a trial as `log_options` ask for it."""
-    from detslurm.sdk.experiments import polling
-    from detslurm.sdk.trials.log_lines import Filter, log_level
-
     if head is not None and (tail is not None or follow):
         raise click.UsageError("--head can't be combined with --tail or --follow")
     after = max(filter(None, (after, since)), default=None)

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from detslurm._base.states import outcome_words
-from detslurm.cli.arguments.ids import client, several_trials, trial_id
+from detslurm.cli.arguments.ids import client, for_each_trial, several_trials, trial_id
+from detslurm.cli.checkpoint import listing
+from detslurm.cli.experiment import description, efficiency
+from detslurm.cli.experiment.description import compact
 from detslurm.cli.output.printing import (
     Column,
     Document,
@@ -22,6 +25,8 @@ from detslurm.cli.output.printing import (
     warn,
 )
 from detslurm.cli.output.tables import columns_text
+from detslurm.sdk.checkpoints.choosing import fronts_of
+from detslurm.sdk.parts import compress_hostlist
 
 if TYPE_CHECKING:
     from detslurm.sdk.parts import RunView, TrialView
@@ -40,8 +45,6 @@ def describe(trial_id: int, metrics: bool) -> Document:
       detslurm trial describe 12
       detslurm trial describe 12 --metrics --json
     """
-    from detslurm.cli.experiment import description
-
     trial = client().trial(trial_id)
     return Document(
         lambda: _text(trial, metrics), lambda: description.trial_data(trial, metrics=metrics)
@@ -49,9 +52,6 @@ def describe(trial_id: int, metrics: bool) -> Document:
 
 
 def _text(trial: Trial, metrics: bool) -> str:
-    from detslurm.cli.checkpoint import listing
-    from detslurm.cli.experiment import description, efficiency
-
     view = trial.view
     best = description.validation_text(trial.experiment.view.metric, view.best_validation)
     rows = [
@@ -108,8 +108,6 @@ def _expected_start(trial: Trial) -> float | None:
 
 
 def _hosts(run: RunView) -> str | None:
-    from detslurm.sdk.parts import compress_hostlist
-
     nodes = run.job.nodes
     return compress_hostlist(nodes) if len(nodes) > 1 else run.host
 
@@ -127,8 +125,6 @@ _RUNS = [
 
 
 def _metrics(trial: Trial) -> str:
-    from detslurm.cli.experiment.description import compact
-
     rows = []
     for row in trial.metric_rows():
         # A Trainer repeats the steps for searches that count by them.
@@ -147,7 +143,6 @@ def kill(ids: list[int], as_json: bool) -> None:
     Examples:
       detslurm trial kill 12
     """
-    from detslurm.cli.arguments.ids import for_each_trial
 
     def act(trial: Trial) -> str:
         over = f"Trial {trial.id} has already ended: {trial.state}"
@@ -161,9 +156,6 @@ def kill(ids: list[int], as_json: bool) -> None:
 @shows
 def list_checkpoints(trial_id: int) -> Table:
     """List the checkpoints of a trial, oldest first."""
-    from detslurm.cli.checkpoint import listing
-    from detslurm.sdk.checkpoints.choosing import fronts_of
-
     trial = client().stored_trial(trial_id)
     several = trial.experiment.row.objectives is not None
     front = fronts_of(trial.experiment.checkpoints()) if several else ()
