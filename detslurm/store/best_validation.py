@@ -91,8 +91,8 @@ class _Reader:
 
     def _last_has_ended(self) -> bool:
         if self._runs and self._runs[-1].end is None:
-            last = self._runs.pop()
-            self._runs.append(last._replace(end=self._trial.end(last.number)))
+            last = self._runs[-1]
+            self._runs[-1] = last._replace(end=self._trial.end(last.number))
         return not self._runs or self._runs[-1].end is not None
 
     def _find_ranks(self) -> None:
