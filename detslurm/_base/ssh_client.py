@@ -20,23 +20,14 @@ def host_alias(task: int) -> str:
 
 @dataclass(frozen=True)
 class ShellHost:
-    """An sshd in a job, as a client sees it.
+    """An sshd in a job, as a client sees it."""
 
-    Attributes:
-        task: The id of the shell.
-        host: The node.
-        port: The port of the node.
-        user: The user whose job it is.
-        folder: The directory of the shell's keys on the client's machine.
-        login: `USER@HOST` of the login node, for clients outside of the cluster.
-    """
-
-    task: int
+    task: int  # the id of the shell
     host: str
-    port: int
-    user: str
-    folder: str
-    login: str | None = None
+    port: int  # the port of the node
+    user: str  # the user whose job it is
+    folder: str  # the directory of the shell's keys on the client's machine
+    login: str | None = None  # `USER@HOST` of the login node, for clients outside of the cluster
 
     def block(self) -> str:
         """Return the block of an ssh_config; the options of a command line mean the same."""

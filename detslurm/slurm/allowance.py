@@ -16,6 +16,7 @@ import msgspec
 from detslurm._base.access import user_name
 from detslurm._base.quantities import counted
 from detslurm.config.sbatch_args import last_given
+from detslurm.slurm.chosen_option import chosen_option
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.interface import Allowance, Charge, ClusterLimits, PartitionLimits
 from detslurm.slurm.pending_details import QuotaLimit, Scope
@@ -85,21 +86,15 @@ def _charge(
     request: JobRequest, here: PartitionLimits | None, user: str, text: str, cluster: str
 ) -> Charge | None:
     """The holders of limits that count; None where the account or the QOS is unknown."""
-    account = _chosen(request, "account", "A") or default_account(text, user)
+    asked = chosen_option(request, "account", "A")
+    account = asked.value if asked is not None else default_account(text, user)
     partition = here.name if here is not None else request.partition or ""
-    name = _chosen(request, "qos", "q") or _default_qos(user, account, partition, cluster)
+    qos = chosen_option(request, "qos", "q")
+    name = qos.value if qos is not None else _default_qos(user, account, partition, cluster)
     if not account or not name:
         return None
     order = (here.qos, name) if here is not None and here.qos else (name,)
     return Charge(user, account, partition, order)
-
-
-def _chosen(request: JobRequest, option: str, letter: str) -> str | None:
-    """The value that counts: of sbatch's variable where it is not removed, then of the script's
-    last line, where the user's own options stand."""
-    value = variables_of(request).get(f"SBATCH_{option.upper()}")
-    own: str | None = getattr(request, option)
-    return value or last_given(request.sbatch_args, option, letter) or own
 
 
 def _default_qos(user: str, account: str, partition: str, cluster: str) -> str:

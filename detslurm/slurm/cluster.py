@@ -64,7 +64,7 @@ class SlurmCluster:
         except SlurmError as refusal:
             lacks_nodes = "node configuration is not available" in refusal.message.lower()
             if not (lacks_nodes and (nodes := self._nodes_out_of_service(request))):
-                raise
+                raise _explained(refusal, request) from None
             # sbatch itself decides by all nodes, and queues the job.
             return f"nodes are out of service, and the jobs may wait for them: {nodes} (`sinfo -R`)"
         finally:
@@ -99,7 +99,10 @@ class SlurmCluster:
 
     def submit(self, request: JobRequest) -> str:
         path = _write_script(request.folder, self.script(request), request.mark)
-        return sbatch.submit(path, submit_environment(request))
+        try:
+            return sbatch.submit(path, submit_environment(request))
+        except SlurmError as refusal:
+            raise _explained(refusal, request) from None
 
     def submitted(self, folder: Path, mark: str) -> str | None:
         return sbatch.queued_from(sbatch.script_path(folder, mark), ASK_PATIENCE)
@@ -244,6 +247,14 @@ class SlurmCluster:
             except SlurmError as refusal:
                 if not _is_over(refusal):
                     raise
+
+
+def _explained(refusal: SlurmError, request: JobRequest) -> SlurmError:
+    """The same with the refused value and its origin: Slurm's message has neither."""
+    from detslurm.slurm.chosen_option import refused_option
+
+    text = refused_option(refusal.message, request)
+    return SlurmError(refusal.message, f"{text} {refusal.advice}".strip()) if text else refusal
 
 
 def _write_script(folder: Path, text: str, mark: str | None = None) -> Path:

@@ -21,18 +21,11 @@ Alive = Callable[["ChunkWorker"], bool | None]
 
 
 class ChunkWorker(msgspec.Struct, frozen=True):
-    """A process that works on chunks.
+    """A process that works on chunks."""
 
-    Attributes:
-        process: Its identity, as text.
-        trial: The directory of its trial; empty where it is not recorded.
-        run: The number of its run.
-        rank: Its rank.
-    """
-
-    process: str
-    trial: str = ""
-    run: int = 0
+    process: str  # its identity, as text
+    trial: str = ""  # the directory of its trial; empty where it is not recorded
+    run: int = 0  # the number of its run
     rank: int = 0
 
     @property

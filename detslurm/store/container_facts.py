@@ -6,51 +6,32 @@ import msgspec
 
 
 class InsideFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that the image's Python finds in the container.
+    """The facts that the image's Python finds in the container."""
 
-    Attributes:
-        python: Its version, such as "3.12.1".
-        executable: Its path.
-        problem: The error of `import detslurm`; None if that works or was not tried.
-        written: Whether the process can write in these directories: `store`, `HOME`, `TMPDIR`.
-        gpus: The names of GPUs that it sees, or their devices.
-    """
-
-    python: str
-    executable: str
+    python: str  # its version, such as "3.12.1"
+    executable: str  # its path
+    # The error of `import detslurm`; None if that works or was not tried.
     problem: str | None = None
+    # Whether the process can write in these directories: `store`, `HOME`, `TMPDIR`.
     written: dict[str, bool] = {}
-    gpus: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()  # the names of GPUs that it sees, or their devices
 
 
 class ContainerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a node and of a container there.
+    """The facts of a node and of a container there."""
 
-    Attributes:
-        node: The name of the node.
-        runtime: The value of `slurm.container`.
-        version: The first line that the runtime's program prints of its version; None without it.
-        image: The image with the facts that identify it.
-        namespaces: Whether an ordinary user can make a user namespace; None if unknown.
-        subuids: Whether the user has subordinate ids.
-        fuse: Whether the user can open /dev/fuse.
-        started: Whether the image's shell has begun.
-        output: The last lines of the runtime and of the image's Python.
-        inside: None where the image's Python did not run.
-        gpus: The number of GPUs of the job.
-        pmix: The names of the variables of PMIx in a container that srun has started; None if
-            Slurm's PMIx could not be tried.
-    """
-
-    node: str
-    runtime: str
+    node: str  # the name of the node
+    runtime: str  # the value of `slurm.container`
+    # The first line that the runtime's program prints of its version; None without it.
     version: str | None = None
-    image: str
+    image: str  # the image with the facts that identify it
+    # Whether an ordinary user can make a user namespace; None if unknown.
     namespaces: bool | None = None
-    subuids: bool = False
-    fuse: bool = False
-    started: bool = False
-    output: str = ""
-    inside: InsideFacts | None = None
-    gpus: int = 0
+    subuids: bool = False  # whether the user has subordinate ids
+    fuse: bool = False  # whether the user can open /dev/fuse
+    started: bool = False  # whether the image's shell has begun
+    output: str = ""  # the last lines of the runtime and of the image's Python
+    inside: InsideFacts | None = None  # None where the image's Python did not run
+    gpus: int = 0  # the number of GPUs of the job
+    # The names of PMIx's variables in a container of srun's; None if not tried.
     pmix: tuple[str, ...] | None = None

@@ -14,14 +14,10 @@ SLURM: Final = "slurm"
 
 
 class SourceEnergy(msgspec.Struct, frozen=True):
-    """The energy of a run by one source.
+    """The energy of a run by one source."""
 
-    Attributes:
-        joules: The sum of its nodes.
-        nodes: The nodes of which all devices were read from the beginning of the code to its end.
-    """
-
-    joules: float = 0.0
+    joules: float = 0.0  # the sum of its nodes
+    # The nodes of which all devices were read from the beginning of the code to its end.
     nodes: int = 0
 
     def after(self, joules: float, *, ended: bool) -> SourceEnergy:

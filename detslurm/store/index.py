@@ -38,16 +38,12 @@ class _Ids(msgspec.Struct):
 
 
 class _Rows(msgspec.Struct):
-    """The head's second line, and a part's only line.
+    """The head's second line, and a part's only line."""
 
-    Attributes:
-        rows: Rows by no order; the head's replace those of parts.
-        parts: Names of the files that hold the other rows, by `id // PART`.
-        open: Ids of experiments that have to be folded, even if a part has their rows.
-    """
-
-    rows: list[ExperimentRow]
+    rows: list[ExperimentRow]  # rows by no order; the head's replace those of parts
+    # Names of the files that hold the other rows, by `id // PART`.
     parts: dict[int, str] = msgspec.field(default_factory=dict)
+    # Ids of experiments that have to be folded, even if a part has their rows.
     open: list[int] = msgspec.field(default_factory=list)
 
 

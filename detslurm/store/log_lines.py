@@ -45,20 +45,13 @@ _named = cast(_Rows, msgspec.json.Decoder(list[_NamedRow | _NoRow]).decode)
 
 
 class LineFacts(NamedTuple):
-    """The parts of a line that folds need.
+    """The parts of a line that folds need."""
 
-    Attributes:
-        training: The steps of training metrics: nothing else is needed of them.
-        other: Those of other metrics of which nothing else is needed.
-        records: All other records.
-        malformed: Whether there are more, which lack what folds rely on.
-        time: When the last record was made, in seconds since 1970; None where it is unknown.
-    """
-
-    training: Sequence[int] = ()
-    other: Sequence[int] = ()
-    records: Sequence[dict[str, Any]] = ()
-    malformed: bool = False
+    training: Sequence[int] = ()  # the steps of training metrics: nothing else is needed of them
+    other: Sequence[int] = ()  # those of other metrics of which nothing else is needed
+    records: Sequence[dict[str, Any]] = ()  # all other records
+    malformed: bool = False  # whether there are more, which lack what folds rely on
+    # When the last record was made, in seconds since 1970; None where it is unknown.
     time: float | None = None
 
 

@@ -17,26 +17,17 @@ T = TypeVar("T")
 
 
 class ObjectiveRecord(msgspec.Struct, frozen=True, gc=False):
-    """One of the metrics of a search.
-
-    Attributes:
-        name: Its name.
-        smaller_is_better: Whether its best value is the smallest.
-    """
+    """One of the metrics of a search."""
 
     name: str
-    smaller_is_better: bool = True
+    smaller_is_better: bool = True  # whether its best value is the smallest
 
 
 class SeveralObjectives(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The metrics and constraints of a search that one metric alone does not decide.
+    """The metrics and constraints of a search that one metric alone does not decide."""
 
-    Attributes:
-        metrics: The metrics; the first is the searcher's metric.
-        constraints: The bounds, such as "<= 40", by the metric's name.
-    """
-
-    metrics: tuple[ObjectiveRecord, ...]
+    metrics: tuple[ObjectiveRecord, ...]  # the first is the searcher's metric
+    # The bounds, such as "<= 40", by the metric's name.
     constraints: dict[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod

@@ -80,21 +80,13 @@ MANIFEST = ".detslurm-environment.json"
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """An environment as it was at the submission, which nodes copy to their own disks.
+    """An environment as it was at the submission, which nodes copy to their own disks."""
 
-    Attributes:
-        archive: The path of the archive, in the store as it was at the submission.
-        prefix: Where the environment is.
-        size: The bytes of the archive; about those that it takes on a node.
-        files: How many files are in it.
-        detslurm: The version of detslurm that is installed in it; None if none is.
-    """
-
-    archive: str
-    prefix: str
-    size: Id
-    files: Id
-    detslurm: str | None = None
+    archive: str  # the path of the archive, in the store as it was at the submission
+    prefix: str  # where the environment is
+    size: Id  # the bytes of the archive; about those that it takes on a node
+    files: Id  # how many files are in it
+    detslurm: str | None = None  # the version of detslurm that is installed in it; None if none is
 
     def in_store(self, root: Path) -> Environment:
         """With the archive's path in that store, which may have been moved or copied since."""
@@ -103,22 +95,14 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedProvenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The code and software of an experiment; large parts are kept once, under their digests.
+    """The code and software of an experiment; large parts are kept once, under their digests."""
 
-    Attributes:
-        code: The digest of the `CodeVersion` (see `detslurm.store.provenance`).
-        software: The digest of the `Software`.
-        host: The node of the submission.
-        detslurm: The version of detslurm.
-        optuna: The version of Optuna, where it draws the samples.
-        unsure: The parts of the configuration by which jobs may have other software.
-    """
-
-    code: str | None = None
-    software: str | None = None
-    host: str | None = None
-    detslurm: str | None = None
-    optuna: str | None = None
+    code: str | None = None  # the digest of the `CodeVersion` (see `detslurm.store.provenance`)
+    software: str | None = None  # the digest of the `Software`
+    host: str | None = None  # the node of the submission
+    detslurm: str | None = None  # the version of detslurm
+    optuna: str | None = None  # the version of Optuna, where it draws the samples
+    # The parts of the configuration by which jobs may have other software.
     unsure: str | None = None
 
 

@@ -57,26 +57,17 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Continued(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a trial begins that continues another trial.
+    """Where a trial begins that continues another trial."""
 
-    Attributes:
-        experiment: The experiment of the trial that it continues.
-        trial: That trial.
-        saved_by: The trial that saved the checkpoint: that trial, or a trial that it had continued.
-        uuid: The checkpoint; None where it has none, but outputs.
-        steps: How many batches are trained in it.
-        seed: The seed of the trial.
-        hparams: Its hyperparameters.
-        outputs: The directory of its outputs, if it had any: the trial begins with a copy of it.
-    """
-
-    experiment: int
-    trial: int
+    experiment: int  # the experiment of the trial that it continues
+    trial: int  # that trial
+    # The trial that saved the checkpoint: that trial, or a trial that it had continued.
     saved_by: int
-    uuid: str | None
-    steps: int
+    uuid: str | None  # the checkpoint; None where it has none, but outputs
+    steps: int  # how many batches are trained in it
     seed: int
     hparams: dict[str, Any]
+    # The directory of its outputs, if it had any: the trial begins with a copy of it.
     outputs: str | None = None
 
     def as_claimed(self) -> dict[str, Any]:

@@ -105,17 +105,12 @@ SeriesCache = dict[tuple[int, int], RunSeries]
 
 
 class LoggedRuns(NamedTuple):
-    """The runs of a trial as far as they are read.
+    """The runs of a trial as far as they are read."""
 
-    Attributes:
-        runs: The runs, with those of a trial that it continues.
-        parts: The reports of each run, by its number and the rank; later ones prevail.
-        limits: The last step of each that still stands, by its number.
-    """
-
-    runs: Sequence[Run]
+    runs: Sequence[Run]  # the runs, with those of a trial that it continues
+    # The reports of each run, by its number and the rank; later ones prevail.
     parts: Mapping[tuple[int, int], RunSeries]
-    limits: Mapping[int, float]
+    limits: Mapping[int, float]  # the last step of each that still stands, by its number
 
     @property
     def keys(self) -> list[tuple[str, str]]:

@@ -29,37 +29,23 @@ _ROUND: Final = 7.5
 
 
 class Requested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The resources of a run.
+    """The resources of a run."""
 
-    Attributes:
-        nodes: The number of its nodes.
-        slots: The slots of all its nodes.
-        cpus: The CPUs of all its nodes; None where there is no limit, or none is known.
-        memory: The bytes of memory on one node; None as for `cpus`.
-    """
-
-    nodes: int = 1
-    slots: int = 0
+    nodes: int = 1  # the number of its nodes
+    slots: int = 0  # the slots of all its nodes
+    # The CPUs of all its nodes; None where there is no limit, or none is known.
     cpus: int | None = None
-    memory: int | None = None
+    memory: int | None = None  # the bytes of memory on one node; None as for `cpus`
 
 
 class UsagePoint(msgspec.Struct, frozen=True, array_like=True):
-    """The usage of all nodes in a part of a run.
+    """The usage of all nodes in a part of a run."""
 
-    Attributes:
-        end: The end of the part, in seconds since the run was first observed.
-        node_seconds: Its length, added up over the nodes.
-        cpu_seconds: The CPU time of all processes.
-        memory: Their most bytes on one node at once.
-        gpu_percent: How busy the GPUs were, on average; None if unavailable.
-    """
-
-    end: float
-    node_seconds: float
-    cpu_seconds: float = 0.0
-    memory: int = 0
-    gpu_percent: float | None = None
+    end: float  # the end of the part, in seconds since the run was first observed
+    node_seconds: float  # its length, added up over the nodes
+    cpu_seconds: float = 0.0  # the CPU time of all processes
+    memory: int = 0  # their most bytes on one node at once
+    gpu_percent: float | None = None  # how busy the GPUs were, on average; None if unavailable
 
     def merged(self, other: UsagePoint) -> UsagePoint:
         """Both as one part."""

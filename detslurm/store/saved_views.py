@@ -20,15 +20,10 @@ from detslurm.store.views import ExperimentView, TrialView
 
 
 class SavedView(NamedTuple):
-    """A trial that is over.
-
-    Attributes:
-        view: Its view.
-        profiled: Whether its nodes recorded figures of the profiler.
-    """
+    """A trial that is over."""
 
     view: TrialView
-    profiled: bool
+    profiled: bool  # whether its nodes recorded figures of the profiler
 
 
 class _Content(msgspec.Struct):

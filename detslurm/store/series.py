@@ -16,25 +16,15 @@ from detslurm.store.trial import TrialDir
 
 
 class Series(NamedTuple):
-    """One metric of one trial on the clean curve: the points at which it was reported.
+    """One metric of one trial on the clean curve: the points at which it was reported."""
 
-    Attributes:
-        group: The group of the reports.
-        metric: The metric's name; nested ones are dotted.
-        steps: How many batches were trained at each point, ascending; an array of numpy.
-        values: The metric at each point.
-        times: When each point was reported, in seconds since 1970; NaN where that is unknown.
-        reported: How many points there are; more than the arrays have where they were thinned.
-        means: Over parts of all points, where they were thinned.
-    """
-
-    group: str
-    metric: str
-    steps: Any
-    values: Any
-    times: Any
-    reported: int
-    means: BucketMeans | None = None
+    group: str  # the group of the reports
+    metric: str  # the metric's name; nested ones are dotted
+    steps: Any  # how many batches were trained at each point, ascending; an array of numpy
+    values: Any  # the metric at each point
+    times: Any  # when each point was reported, in seconds since 1970; NaN where that is unknown
+    reported: int  # how many points there are; more than the arrays have where they were thinned
+    means: BucketMeans | None = None  # over parts of all points, where they were thinned
 
 
 def logged_series(trial: TrialDir, cache: SeriesCache | None = None) -> list[Series]:

@@ -14,19 +14,12 @@ LEAST: Final = 16
 
 
 class BucketMeans(NamedTuple):
-    """Means over parts of a curve that follow each other; all are arrays of numpy.
+    """Means over parts of a curve that follow each other; all are arrays of numpy."""
 
-    Attributes:
-        steps: The mean of the steps of each part's points.
-        values: The mean of their values.
-        times: The mean of their times; NaN where any of them is unknown.
-        counts: How many points each part has.
-    """
-
-    steps: Any
-    values: Any
-    times: Any
-    counts: Any
+    steps: Any  # the mean of the steps of each part's points
+    values: Any  # the mean of their values
+    times: Any  # the mean of their times; NaN where any of them is unknown
+    counts: Any  # how many points each part has
 
 
 def means_of(steps: Any, values: Any, times: Any, parts: int) -> BucketMeans:

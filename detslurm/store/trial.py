@@ -45,19 +45,12 @@ class Run(NamedTuple):
 
 
 class RunLogFile(NamedTuple):
-    """The log of one rank of a run.
+    """The log of one rank of a run."""
 
-    Attributes:
-        run: The number of the run.
-        rank: The rank that writes it.
-        path: The file.
-        limit: How many bytes of it count; None for all.
-    """
-
-    run: int
-    rank: int
+    run: int  # the number of the run
+    rank: int  # the rank that writes it
     path: str
-    limit: int | None
+    limit: int | None  # how many bytes of it count; None for all
 
 
 def with_history(runs: Sequence[Run]) -> list[Run]:

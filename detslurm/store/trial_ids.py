@@ -25,14 +25,11 @@ class _Blocks(msgspec.Struct):
 
 
 class TrialIds(msgspec.Struct):
-    """The fold of the ledger.
+    """The fold of the ledger."""
 
-    Attributes:
-        ledger: Its state, with the blocks that are in no file.
-        files: The first trial id of each file, and the file's name.
-    """
-
+    # Its state, with the blocks that are in no file.
     ledger: LedgerState = msgspec.field(default_factory=LedgerState)
+    # The first trial id of each file, and the file's name.
     files: list[tuple[int, str]] = msgspec.field(default_factory=list)
 
     def owner(self, folder: Path, ledger: Ledger, trial_id: int) -> Block | None:

@@ -18,21 +18,13 @@ _SPENT: Final = {"start": "start_code", "validation": "validation", "save": "sav
 
 
 class CheckpointFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of runs that decide about the best checkpoint interval, in seconds.
+    """The facts of runs that decide about the best checkpoint interval, in seconds."""
 
-    Attributes:
-        saves: How long each save kept the training waiting.
-        intervals: The training between two saves of a run.
-        failures: How many runs ended with batches that were not saved.
-        up: Training, validation and saves, whatever became of them.
-        lost: Starts, restarts and waiting.
-    """
-
-    saves: tuple[float, ...] = ()
-    intervals: tuple[float, ...] = ()
-    failures: int = 0
-    up: float = 0.0
-    lost: float = 0.0
+    saves: tuple[float, ...] = ()  # how long each save kept the training waiting
+    intervals: tuple[float, ...] = ()  # the training between two saves of a run
+    failures: int = 0  # how many runs ended with batches that were not saved
+    up: float = 0.0  # training, validation and saves, whatever became of them
+    lost: float = 0.0  # starts, restarts and waiting
 
     @classmethod
     def total(cls, several: Sequence[Self]) -> Self:
@@ -146,21 +138,13 @@ def idle_intervals(usage: RunUsage) -> Iterator[Interval]:
 
 
 class TimedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, as far as its time is concerned.
-
-    Attributes:
-        view: The run.
-        end: When it ended, in seconds since 1970, or the time up to which it is looked at.
-        intervals: The parts that are recorded.
-        queued: When its job began to wait; None if unknown.
-        usage: Its usage; None if unknown.
-    """
+    """One run, as far as its time is concerned."""
 
     view: RunView
-    end: float
-    intervals: tuple[Interval, ...] = ()
-    queued: float | None = None
-    usage: RunUsage | None = None
+    end: float  # when it ended, in seconds since 1970, or the time up to which it is looked at
+    intervals: tuple[Interval, ...] = ()  # the parts that are recorded
+    queued: float | None = None  # when its job began to wait; None if unknown
+    usage: RunUsage | None = None  # None if unknown
 
     @property
     def begin(self) -> float:

@@ -29,21 +29,13 @@ _LEAST_SECONDS: Final = 15.0
 
 
 class UsedResources(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a trial of an experiment used, and its resources.
-
-    Attributes:
-        experiment: The experiment's id.
-        memory_peak: The most bytes on one node; None if unavailable.
-        memory: The bytes of memory on one node; None if unknown.
-        cpus_used: The CPUs that it kept busy on average; None if unavailable.
-        cpus: The number of its CPUs; None if unknown.
-    """
+    """The most that a trial of an experiment used, and its resources."""
 
     experiment: int
-    memory_peak: int | None = None
-    memory: int | None = None
-    cpus_used: float | None = None
-    cpus: int | None = None
+    memory_peak: int | None = None  # the most bytes on one node; None if unavailable
+    memory: int | None = None  # the bytes of memory on one node; None if unknown
+    cpus_used: float | None = None  # the CPUs that it kept busy on average; None if unavailable
+    cpus: int | None = None  # the number of its CPUs; None if unknown
 
 
 def used_by(experiment: int, usages: Iterable[RunUsage]) -> UsedResources | None:

@@ -146,8 +146,7 @@ def check_names(given: Mapping[str, Any]) -> None:
 
 
 def configured(base: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of an experiment of calls with submitit's parameters. Raises `ValueError`
-    for several tasks a job."""
+    """The configuration of calls with submitit's parameters. Raises `ValueError` for many tasks."""
     own = {k: v for k, v in parameters.items() if not k.startswith(("local_", "debug_"))}
     tasks = _first(own, "slurm_nodes", "nodes", default=1) * _first(
         own, "slurm_ntasks_per_node", "tasks_per_node", default=1

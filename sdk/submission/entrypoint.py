@@ -331,8 +331,7 @@ def one_node_problem(entrypoint: str | Sequence[str] | None) -> str | None:
 
 
 def other_python(entrypoint: str | Sequence[str] | None, files: Mapping[str, Path]) -> str | None:
-    """The Python that an entrypoint starts, by itself or as a script of Python; None where it is
-    the Python that runs this, or can't be seen."""
+    """The Python that an entrypoint starts; None where it is this Python, or can't be seen."""
     command = (_words(entrypoint or "") or [""])[0]
     if command.startswith("./"):
         source = files.get(posixpath.normpath(command))

@@ -137,8 +137,7 @@ def _refused(number: int, before: Mapping[str, Any], after: Mapping[str, Any]) -
 
 
 def _until_the_rule(config: Mapping[str, Any], events: Events) -> Events:
-    """The events up to where `searcher.stop` ended the search, if it did: trials at work were
-    stopped after that, which may go on now."""
+    """The events up to where `searcher.stop` ended the search: stopped trials may go on now."""
     search = Search(config)
     if search.stop_rule is None:
         return events

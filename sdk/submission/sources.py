@@ -44,8 +44,7 @@ def find_checkpoint(store: Store, given: str) -> Checkpoint | None:
 
 
 def source_checkpoint(config: Mapping[str, Any], store: Store) -> str | None:
-    """The latest checkpoint of `searcher.source_trial_id` now: its trial may save others before the
-    new trials begin, which shall all begin with the same checkpoint."""
+    """The latest checkpoint of `searcher.source_trial_id` now, with which all new trials begin."""
     number = config["searcher"].get("source_trial_id")
     if number is None:
         return None

@@ -14,12 +14,29 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import CommandResult
+from tests.cli.test_submitting import assert_refused
 from tests.cluster import Cluster, User
 from tests.cluster.waiting import wait_for
+from tests.config.bent import BENT
 from tests.e2e.desk import PATIENCE, Desk
 from tests.envelope import unwrap
 
 pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
+
+
+def test_bent_configurations_are_refused_on_one_screen(desk: Desk, site: Cluster) -> None:
+    """Exit code 2, line numbers, what was expected; nothing queued. One of each dozen: all of them
+    are refused in tests/cli."""
+    some = BENT[::12]
+    desk.write("bent/train.py", "")
+    for bent in some:
+        path = desk.write(f"bent/{bent.name}.yaml", "")
+        path.write_text(bent.text)  # as it is: `write` takes indentation away
+        done = desk.run("submit", str(path), check=False)
+        assert_refused(bent, CommandResult(done.returncode, done.stdout, done.stderr))
+    assert site.queued(desk.user.name) == []
+    assert not list((desk.store.path / "experiments").glob("*/facts/*"))
 
 
 PRINTS = "import os, sys\nprint('version one')\n"
@@ -506,7 +523,7 @@ def test_a_search_in_test_mode(desk: Desk) -> None:
 
 def test_later_jobs_have_what_the_first_shell_exported(desk: Desk, site: Cluster) -> None:
     """The account and the time limit of the submitting shell's SBATCH_* hold for the job that
-    another shell's `activate` queues."""
+    another shell's `activate` queues; where Slurm refuses one, the message says whose it is."""
     config = desk.project("")
     exported = {"SBATCH_ACCOUNT": "lab", "SBATCH_TIMELIMIT": "7", "SBATCH_RESERVATION": ""}
     first = desk.run("submit", str(config), "--paused", "--json", env=exported)
@@ -518,6 +535,8 @@ def test_later_jobs_have_what_the_first_shell_exported(desk: Desk, site: Cluster
     assert desk.job(number) != old
     job = site.job(desk.job(number))
     assert (job["Account"], job["TimeLimit"]) == ("lab", "00:07:00")
+    wrong = desk.run("submit", str(config), check=False, env={"SBATCH_RESERVATION": "nowhere"})
+    assert "The reservation nowhere comes from SBATCH_RESERVATION" in wrong.stderr
 
 
 def test_a_held_job_of_a_moved_store_gets_a_successor(desk: Desk, site: Cluster) -> None:

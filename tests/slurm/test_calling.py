@@ -232,9 +232,11 @@ def test_sbatch_sees_no_overruling_variables(
 
 
 def test_later_jobs_have_the_variables_of_the_first_submission(
-    request_: JobRequest, monkeypatch: pytest.MonkeyPatch
+    fake: Fake, request_: JobRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the later shell exports, and though a fact has kept them; fields come first."""
+    """Whatever the later shell exports, and though a fact has kept them; fields come before them.
+    A refusal names the value and its origin."""
+    fake("sbatch", "echo sbatch: error: Invalid account or account/partition; exit 1")
     monkeypatch.setenv("SBATCH_ACCOUNT", "lab")
     monkeypatch.setenv("SBATCH_QOS", "slow")
     first = JobRequest(name="x", command=("true",), folder=request_.folder)
@@ -243,6 +245,16 @@ def test_later_jobs_have_the_variables_of_the_first_submission(
     later = JobRequest.from_dict(json.loads(json.dumps(first.to_dict())))
     assert variables_of(later) == {"SBATCH_ACCOUNT": "lab", "SBATCH_QOS": "slow"}
     assert variables_of(later.with_changes(qos="fast")) == {"SBATCH_ACCOUNT": "lab"}
+    for asked, named in (
+        (later, "The account lab comes from SBATCH_ACCOUNT of the shell that submitted"),
+        (later.with_changes(account="mine"), "The account mine comes from slurm.account"),
+        (replace(first, variables=()), "The experiment names no account"),
+        (replace(first, variables=(), sbatch_args=("-A x",)), "x comes from slurm.sbatch_args"),
+    ):
+        with pytest.raises(SlurmError, match=named):
+            SlurmCluster().submit(asked)
+        with pytest.raises(SlurmError, match=named):
+            SlurmCluster().check(asked)
 
 
 def test_a_job_inherits_no_other_jobs_identity() -> None:
