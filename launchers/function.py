@@ -28,7 +28,7 @@ from detslurm import core
 from detslurm._base.trust import trusted
 from detslurm.config.run_config import RunConfig
 from detslurm.core._trial import trial_of
-from detslurm.slurm.allocation import SIGNAL_EARLY
+from detslurm.slurm import SIGNAL_EARLY
 from detslurm.store import fs
 
 FUNCTIONS = "functions.zip"

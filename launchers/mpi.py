@@ -35,8 +35,7 @@ from detslurm.launch.launcher import launch
 from detslurm.launch.nodes import Nodes
 from detslurm.launch.rank_server import RankServer
 from detslurm.launch.supervision import supervise
-from detslurm.slurm import Allocation
-from detslurm.slurm.allocation import cpus_per_task
+from detslurm.slurm import Allocation, cpus_per_task
 from detslurm.slurm.hostlist import expand_hostlist
 
 _RANK = "OMPI_COMM_WORLD_RANK,PMIX_RANK,PMI_RANK,MPI_LOCALRANKID"

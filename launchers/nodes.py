@@ -12,8 +12,7 @@ from detslurm._base import contract
 from detslurm._base.info import get_cluster_info
 from detslurm.exec.unmanaged_job import UnmanagedJob, join
 from detslurm.launch.arguments import UsageError
-from detslurm.slurm import Allocation
-from detslurm.slurm.allocation import step_of, visible_gpus
+from detslurm.slurm import Allocation, step_of, visible_gpus
 from detslurm.store import StoreError
 
 

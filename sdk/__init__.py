@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.trials.metrics import TrialMetrics
     from detslurm.sdk.trials.trial import Trial
     from detslurm.sdk.workspaces import Project, Workspace
-    from detslurm.slurm.errors import SlurmError
-    from detslurm.slurm.node_info import NodeInfo
+    from detslurm.slurm import NodeInfo, SlurmError
 
 __all__ = [
     "BundleError",

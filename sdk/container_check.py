@@ -18,8 +18,7 @@ from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.probe_job import scratch_folder, wait_for_file
 from detslurm.sdk.submission.planning import jobs_within
 from detslurm.slurm import Cluster, JobRequest, SlurmError
-from detslurm.store import StoreError
-from detslurm.store.container_facts import ContainerFacts
+from detslurm.store import ContainerFacts, StoreError
 
 PATIENCE: Final = 300.0
 """Seconds in which the job has to start."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from detslurm.sdk.doctor import Finding, Level
-from detslurm.store.container_facts import ContainerFacts, InsideFacts
+from detslurm.store import ContainerFacts, InsideFacts
 
 _PODMAN: Final = ("podman", "podman-hpc")
 _OLDEST: Final = (3, 11)

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 from detslurm._base.display import html_head, html_table
 from detslurm._base.quantities import counted, number
 from detslurm.sdk.experiments.ordering import best_trials_first, differing
-from detslurm.store import ExperimentRow, TrialRow
-from detslurm.store.curve import flat
+from detslurm.store import ExperimentRow, TrialRow, flat
 from detslurm.store.models import ModelRow, VersionRow
 
 _SHOWN = 10

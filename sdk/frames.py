@@ -17,7 +17,7 @@ def trials_frame(rows: Sequence[TrialRow], experiment: ExperimentRow) -> pandas.
     """A line for each trial."""
     from detslurm.sdk.experiments.pareto import front_columns, pareto_statuses
     from detslurm.sdk.trials.metrics import moment
-    from detslurm.store.curve import flat
+    from detslurm.store import flat
 
     metric, found = experiment.metric, pareto_statuses(experiment, rows)
     lines = [
@@ -44,7 +44,7 @@ def metrics_frame(
 ) -> pandas.DataFrame:
     """A line for each trial and step."""
     from detslurm.sdk.trials.metrics import refuse_unknown
-    from detslurm.store.columns import column_name, metric_columns
+    from detslurm.store import column_name, metric_columns
 
     pd = _pandas()
     frames, trials = [], list(trials)

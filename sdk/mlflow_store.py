@@ -44,8 +44,15 @@ from detslurm.sdk.export.content import (
     content_of,
     reported_at,
 )
-from detslurm.store import ExperimentDir, ExperimentRow, NotFound, TrialDir
-from detslurm.store.curve import as_float, flat, is_number
+from detslurm.store import (
+    ExperimentDir,
+    ExperimentRow,
+    NotFound,
+    TrialDir,
+    as_float,
+    flat,
+    is_number,
+)
 
 _STATUS: Final = {
     "COMPLETED": "FINISHED",

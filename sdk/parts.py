@@ -23,29 +23,30 @@ if TYPE_CHECKING:
     from detslurm.config.writing import as_yaml
     from detslurm.searcher.preview import Preview, Row
     from detslurm.searcher.simulation import Simulation
-    from detslurm.slurm import JobInfo, NodeInfo
-    from detslurm.slurm.errors import SlurmError
+    from detslurm.slurm import JobInfo, NodeInfo, SlurmError
     from detslurm.slurm.hostlist import compress_hostlist, compress_indices
     from detslurm.slurm.reasons import reason_of
     from detslurm.store import (
+        Advice,
         ExperimentRow,
         ExperimentView,
         RunView,
+        SeveralObjectives,
+        TrainingTime,
         TrialDir,
         TrialRow,
         TrialView,
         ValidationView,
+        as_float,
+        column_name,
+        flat,
         fs,
+        is_number,
     )
-    from detslurm.store.columns import column_name
-    from detslurm.store.curve import as_float, flat, is_number
     from detslurm.store.errors import NotFound, Refused, StoreError
     from detslurm.store.gc_policy import GCPolicy
     from detslurm.store.metric_rank import metric_rank
-    from detslurm.store.objectives import SeveralObjectives
     from detslurm.store.provenance import CodeVersion, Software
-    from detslurm.store.time_parts import Advice
-    from detslurm.store.trial_time import TrainingTime
 
 _HOMES = {
     "detslurm.config": ("ExperimentConfig", "load_experiment", "load_site"),

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detslurm.sdk.jobs.queues import QUEUE_SECONDS
-from detslurm.slurm import Cluster, JobInfo, SlurmError
-from detslurm.slurm.queue_state import WAITING_STATES
+from detslurm.slurm import WAITING_STATES, Cluster, JobInfo, SlurmError
 from detslurm.store import fs
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 def site_report() -> str:
     """Return a commented profile in YAML, from the limits that Slurm shows."""
-    from detslurm.slurm.cluster import SlurmCluster
-    from detslurm.slurm.mpi import mpi_types
-    from detslurm.slurm.site import site_profile_from
+    from detslurm.slurm import SlurmCluster, mpi_types, site_profile_from
 
     return site_profile_from(SlurmCluster().limits(), mpi_types())

@@ -25,8 +25,14 @@ from detslurm.sdk.hiding import hidden, secrets_in
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.sdk.trials.summary_metrics import summary
 from detslurm.slurm import SlurmError
-from detslurm.store import CorruptRecord, ExperimentDir, StoreError, TrialView, trial_metrics
-from detslurm.store.experiment_files import open_shown
+from detslurm.store import (
+    CorruptRecord,
+    ExperimentDir,
+    StoreError,
+    TrialView,
+    open_shown,
+    trial_metrics,
+)
 
 if TYPE_CHECKING:
     from detslurm.sdk.trials.trial import Trial

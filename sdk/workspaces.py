@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from detslurm.sdk import settings
 from detslurm.sdk.errors import LifecycleError
-from detslurm.store import NotFound
-from detslurm.store.views import UNCATEGORIZED
+from detslurm.store import UNCATEGORIZED, NotFound
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client

@@ -77,6 +77,45 @@ MUTUAL = {
 }
 """Modules that know the module which makes them."""
 
+FACES = {
+    "store": {
+        "artifacts",
+        "checkpoint_facts",
+        "checkpoint_index",
+        "errors",
+        "frame",
+        "fs",
+        "gc",
+        "gc_policy",
+        "metric_rank",
+        "models",
+        "overviews",
+        "provenance",
+        "reading",
+        "rebuilding",
+        "records",
+        "retry",
+        "root_access",
+        "run_records",
+        "run_usage",
+        "saved_views",
+        "search_records",
+        "thinning",
+        "trial_fold",
+        "unmanaged",
+    },
+    "slurm": {
+        "allocated",
+        "command",
+        "hostlist",
+        "pending_details",
+        "priority",
+        "reasons",
+        "selftest_queries",
+    },
+}
+"""Package with a face -> the modules that others may name; all else they take from the face."""
+
 HEAVY = {"torch", "numpy", "mpi4py", "h5py", "optuna"}
 
 
@@ -118,6 +157,29 @@ def test_imports_run_downward(package: str) -> None:
         if name not in allowed
     ]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", sorted(FACES))
+def test_the_inner_modules_of_a_face_are_its_own(package: str) -> None:
+    """Others can rely on few modules, so that the package can change the rest alone."""
+    inner = {path.stem for path in sources(package)} - FACES[package] - {"__init__"}
+    wrong = [
+        f"{path.relative_to(REPOSITORY)} imports {name}"
+        for other in BELOW.keys() - {package, "_base"}
+        for path in sources(other)
+        for name in imported_modules(path)
+        if name.startswith(f"detslurm.{package}.") and name.split(".")[2] in inner
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """The module of each import in a file, lazily or not."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
 
 
 def module_of(path: Path) -> str:

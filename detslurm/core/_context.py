@@ -225,7 +225,7 @@ class Context(Displayed):
                     print("items", items.start, "to", items.stop - 1)
         """
         from detslurm.core._shards import ShardIterator, checked_counts
-        from detslurm.store.chunks import ChunkWorker
+        from detslurm.store import ChunkWorker
 
         checked_counts(n_items, chunk, name)
         place = None if directory is None else Path(directory)

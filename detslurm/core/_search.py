@@ -20,9 +20,7 @@ from detslurm.core._lengths import completed_metric
 from detslurm.core._metrics import plain
 from detslurm.errors import MetricError
 from detslurm.searcher import Search, SearchTrial, State
-from detslurm.store import EventLog, ExperimentDir, StoreError
-from detslurm.store.curve import as_float
-from detslurm.store.facts import refuse_newer
+from detslurm.store import EventLog, ExperimentDir, StoreError, as_float, refuse_newer
 from detslurm.store.retry import LONG, SHORT, with_retries
 from detslurm.store.run_records import StartRecord
 

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from detslurm.core._retries import keep_trying
-from detslurm.store import fs
-from detslurm.store.chunks import ChunkQueue, ChunkWorker
-from detslurm.store.facts import FactLog
+from detslurm.store import ChunkQueue, ChunkWorker, FactLog, fs
 
 logger = logging.getLogger("detslurm.core")
 

@@ -16,8 +16,7 @@ def note_software(trial: TrialDir, run: int) -> None:
     """Record the software of this process, unless it is known already. Never an error."""
     if not runs_code:
         return
-    from detslurm.store import provenance
-    from detslurm.store.software import software_here
+    from detslurm.store import provenance, software_here
 
     try:
         experiment = ExperimentDir.at(trial.experiment_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._base.tensorboard_tags import tensorboard_tag
-from detslurm.store.curve import as_float
+from detslurm.store import as_float
 
 logger = logging.getLogger("detslurm.core")
 

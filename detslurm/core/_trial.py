@@ -22,7 +22,7 @@ from detslurm.store.reading import checkpoint_digests, started_checkpoints, star
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
-    from detslurm.store.best_validation import BestValidation
+    from detslurm.store import BestValidation
 
 logger = logging.getLogger("detslurm.core")
 
@@ -137,7 +137,7 @@ def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], fl
 
     @cache
     def best() -> BestValidation:
-        from detslurm.store.best_validation import BestValidation  # only here: most code never asks
+        from detslurm.store import BestValidation  # only here: most code never asks
 
         return BestValidation(experiment_of(info))
 

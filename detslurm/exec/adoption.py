@@ -13,8 +13,7 @@ from detslurm._base.states import LOST, TERMINAL
 from detslurm.exec.intents import Intents
 from detslurm.jobs.resubmit import submitted_fact, successor_request
 from detslurm.slurm import Cluster, SlurmError
-from detslurm.store import ExperimentFacts, Job
-from detslurm.store.trial import Run
+from detslurm.store import ExperimentFacts, Job, Run
 
 DIED = frozenset({"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
 """How a job ends that could not do its work; not what its user or a preemption ended."""

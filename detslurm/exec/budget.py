@@ -14,10 +14,9 @@ from detslurm._base.quantities import amount
 from detslurm.exec.intents import Intents
 from detslurm.exec.signals import awake_clock
 from detslurm.exec.text_log import print_message
-from detslurm.slurm import Cluster, SlurmError
-from detslurm.slurm.interface import own_jobs
+from detslurm.slurm import Cluster, SlurmError, own_jobs
+from detslurm.store import Spending
 from detslurm.store.records import Intent
-from detslurm.store.spending import Spending
 
 # Seconds of a run in a share: at least, and towards the end of the budget.
 _USUAL, _LEAST = 60.0, 5.0

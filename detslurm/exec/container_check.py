@@ -32,8 +32,7 @@ from detslurm.exec.environment import slot_type_of
 from detslurm.exec.node_run import NodeRun, NotReady
 from detslurm.exec.orphans import RunMark
 from detslurm.slurm import Allocation
-from detslurm.store import ExperimentDir
-from detslurm.store.container_facts import ContainerFacts, InsideFacts
+from detslurm.store import ContainerFacts, ExperimentDir, InsideFacts
 from detslurm.store.run_records import StartRecord
 
 T = TypeVar("T")

@@ -98,7 +98,7 @@ class CheckpointCollection:
 
     def _correct_links(self) -> None:
         from detslurm.storage import SharedFS
-        from detslurm.store.checkpoint_links import correct_links
+        from detslurm.store import correct_links
 
         storage = self._storages.of(None)
         if isinstance(storage, SharedFS) and self._storages.reachable(None):

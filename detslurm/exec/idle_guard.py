@@ -11,10 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from detslurm._base.quantities import counted
 from detslurm.exec.signals import is_gap
-from detslurm.store import StoreError
+from detslurm.store import StoreError, lines_of
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import unframe_all
-from detslurm.store.run_log import lines_of
 from detslurm.store.run_usage import is_idle
 
 # A node whose agent has been silent for so long is no longer known to be idle.

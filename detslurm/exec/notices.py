@@ -23,11 +23,9 @@ from detslurm.notices.delivery import flush
 from detslurm.notices.event import event_of
 from detslurm.notices.log import MOST, NoticeLog
 from detslurm.notices.raising import is_wanted, raise_end
-from detslurm.store import StoreError, TrialDir
+from detslurm.store import StoreError, TrialDir, experiment_view, lines_of
 from detslurm.store.errors import CorruptRecord
-from detslurm.store.experiment_fold import experiment_view
 from detslurm.store.frame import unframe_all
-from detslurm.store.run_log import lines_of
 
 AT_END: Final = 8.0
 """Seconds that a job's end may take longer for its notices."""

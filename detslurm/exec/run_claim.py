@@ -17,8 +17,7 @@ from detslurm.exec.intents import Intents
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.steps import Steps
 from detslurm.exec.trial_queue import QueuedTrial
-from detslurm.slurm import Allocation
-from detslurm.slurm.allocation import SIGNAL_EARLY
+from detslurm.slurm import SIGNAL_EARLY, Allocation
 from detslurm.store import TrialDir, TrialView
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def _continued(job: JobContext, trial: TrialDir) -> Continued | None:
     """Where the trial begins if it continues a trial of another experiment."""
     if job.intents.facts.created.origin != "continue":
         return None
-    from detslurm.store.history import read_continued  # only here: others start without it
+    from detslurm.store import read_continued  # only here: others start without it
 
     return read_continued(trial)
 

@@ -27,10 +27,8 @@ from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.steps import Steps
 from detslurm.exec.text_log import log_store_error, print_message, retried, with_long_retries
 from detslurm.exec.trial_queue import QueuedTrial, StaticTrialQueue, TrialQueue
-from detslurm.slurm import Allocation, SlurmError
-from detslurm.slurm.allocation import SLURM_OUTPUT_FD
-from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded, TrialView
-from detslurm.store.facts import refuse_newer
+from detslurm.slurm import SLURM_OUTPUT_FD, Allocation, SlurmError
+from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded, TrialView, refuse_newer
 
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster
@@ -259,8 +257,10 @@ class Runner:
 
     def _compact(self) -> None:
         try:
-            from detslurm.store import compact  # h5py: only here, never at start
-            from detslurm.store.used_resources import remember_used
+            from detslurm.store import (
+                compact,  # h5py: only here, never at start
+                remember_used,
+            )
 
             remember_used(self._experiment, self._intents.facts.trial_ids)
             compact(self._experiment)

@@ -189,7 +189,7 @@ class SearchTrialQueue:
         trial = self._state.trials[index]
         if trial.source is None or not trial.reached:
             return 0
-        from detslurm.store.history import read_continued  # only here: others start without it
+        from detslurm.store import read_continued  # only here: others start without it
 
         original = self._intents.experiment.trial(self._trial_id(trial.source))
         begun = read_continued(original)  # in a search that goes on

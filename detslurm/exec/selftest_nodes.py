@@ -19,10 +19,8 @@ from typing import Final
 
 import msgspec
 
-from detslurm.slurm import Allocation, SlurmError, command
-from detslurm.slurm.mpi import mpi_types
-from detslurm.store import fs
-from detslurm.store.selftest_facts import NodeAnswer, NodeFacts, NodesFacts
+from detslurm.slurm import Allocation, SlurmError, command, mpi_types
+from detslurm.store import NodeAnswer, NodeFacts, NodesFacts, fs
 
 _AT_ONCE: Final = 16
 _STEP_SECONDS: Final = 60.0

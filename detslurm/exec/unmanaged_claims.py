@@ -21,14 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._base.states import ERROR, PREEMPTED, TERMINAL
-from detslurm.slurm import Allocation, SlurmError, detect_cluster, user_script
-from detslurm.slurm.allocation import step_of
-from detslurm.slurm.interface import split_ref
-from detslurm.store import CorruptRecord, ExperimentDir, NotFound, Store, StoreError, TrialDir
-from detslurm.store.facts import put_record, read_record
+from detslurm.slurm import Allocation, SlurmError, detect_cluster, split_ref, step_of, user_script
+from detslurm.store import (
+    CorruptRecord,
+    ExperimentDir,
+    NotFound,
+    Run,
+    Store,
+    StoreError,
+    TrialDir,
+    put_record,
+    read_record,
+)
 from detslurm.store.fs import claim_directory, ensure_directory, names_in
 from detslurm.store.records import Created, Intent, Script
-from detslurm.store.trial import Run
 from detslurm.store.unmanaged import METRIC, claims_folder, first_job, unmanaged_config
 
 

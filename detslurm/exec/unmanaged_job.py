@@ -37,12 +37,11 @@ from detslurm.exec.outcome import (
     decide,
     end_record,
 )
-from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
-from detslurm.slurm.allocation import step_of
+from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster, is_preempted, step_of
 from detslurm.slurm.hostlist import expand_hostlist
-from detslurm.slurm.preempted import is_preempted
 from detslurm.store import (
     ExperimentDir,
+    Run,
     RunTaken,
     Store,
     StoreError,
@@ -53,7 +52,6 @@ from detslurm.store import (
 from detslurm.store.reading import latest_of
 from detslurm.store.retry import SHORT, with_retries
 from detslurm.store.run_records import StartRecord
-from detslurm.store.trial import Run
 
 T = TypeVar("T")
 

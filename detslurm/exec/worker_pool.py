@@ -18,9 +18,8 @@ from detslurm.jobs.resubmit import (
 )
 from detslurm.jobs.workers import Workers
 from detslurm.searcher import State
-from detslurm.slurm import Cluster, JobInfo, JobRequest, SlurmError, SubmitLimitReached
+from detslurm.slurm import Cluster, JobInfo, JobRequest, SlurmError, SubmitLimitReached, own_jobs
 from detslurm.slurm.command import is_transient
-from detslurm.slurm.interface import own_jobs
 from detslurm.store.records import AddingWorkers, Job
 
 # Seconds between two queries of the queue: while trials wait for workers, and otherwise.

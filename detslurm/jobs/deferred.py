@@ -20,10 +20,8 @@ from detslurm.jobs.resubmit import (
     is_moved,
     submitted_fact,
 )
+from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.command import is_transient
-from detslurm.slurm.errors import SlurmError, SubmitLimitReached
-from detslurm.slurm.interface import Cluster, ClusterLimits
-from detslurm.slurm.request import JobRequest
 from detslurm.store import ExperimentDir, ExperimentFacts
 from detslurm.store.records import Deferred, Sending
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from detslurm._base import startup
 from detslurm.config.sbatch_args import last_given
-from detslurm.slurm.errors import SlurmError
+from detslurm.slurm import JobRequest, SlurmError
 from detslurm.slurm.priority import nice_of, priority_of_weight
-from detslurm.slurm.request import JobRequest
 from detslurm.store import ExperimentDir
 
 COMMAND_PATIENCE = 900.0

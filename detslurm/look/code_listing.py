@@ -9,8 +9,7 @@ from typing import Final
 
 from detslurm.config.secret_texts import PROGRAMS, masked_code
 from detslurm.sdk.hiding import hidden
-from detslurm.store import CorruptRecord
-from detslurm.store.experiment_files import open_shown
+from detslurm.store import CorruptRecord, open_shown
 
 LARGEST: Final = 64 << 10
 """The bytes of the largest file that is listed."""

@@ -14,11 +14,8 @@ from msgspec.structs import replace
 from detslurm.look.document import MAX_POINTS, CurveBudget, Number, Snapshot, TrialPart
 from detslurm.look.plain import finite
 from detslurm.look.thinning import curve, fewer, points_per_curve
-from detslurm.store import ProfileRow
-from detslurm.store.curve import flat, is_number
+from detslurm.store import ProfileRow, Series, SeriesCache, flat, is_number, logged_series
 from detslurm.store.overviews import overviews
-from detslurm.store.run_series import SeriesCache
-from detslurm.store.series import Series, logged_series
 
 if TYPE_CHECKING:
     from detslurm.sdk import Trial

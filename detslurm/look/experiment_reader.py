@@ -34,8 +34,7 @@ from detslurm.store.saved_views import SavedView, saved_views
 if TYPE_CHECKING:
     from detslurm.look.curve_reader import CurveReader
     from detslurm.sdk import Experiment, Trial
-    from detslurm.store import TrialView
-    from detslurm.store.objectives import SeveralObjectives
+    from detslurm.store import SeveralObjectives, TrialView
 
 CHECKPOINTS: Final = 10_000
 """The most checkpoints of an experiment, shared by its trials: of each the newest."""

@@ -22,7 +22,7 @@ from detslurm.look.serving import UnixServer
 from detslurm.sdk import Client
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.tensorboard import application, event_files, specification, with_snapshots
-from detslurm.store.address import publish_address
+from detslurm.store import publish_address
 
 
 def main(argv: Sequence[str]) -> int:

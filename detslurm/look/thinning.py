@@ -13,7 +13,7 @@ import numpy as np
 
 from detslurm.look.document import DOCUMENT, MAX_POINTS, Curve, CurveBudget, Means, Number
 from detslurm.look.plain import finite
-from detslurm.store.series import Series
+from detslurm.store import Series
 from detslurm.store.thinning import LEAST, BucketMeans, fewer_means, means_of, parts_of, thinned
 
 _DIGITS: Final = 6

@@ -11,9 +11,7 @@ from detslurm._base.quantities import number
 from detslurm.look.plot import Line
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import best_trials_first, differing
-from detslurm.store import TrialRow, metric_columns, trial_metrics
-from detslurm.store.columns import in_lists
-from detslurm.store.curve import flat, is_number
+from detslurm.store import TrialRow, flat, in_lists, is_number, metric_columns, trial_metrics
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment

@@ -11,7 +11,7 @@ from detslurm.look.document import CheckpointPart, Number, RunPart, TrialPart
 from detslurm.look.plain import chosen, finite, plain
 from detslurm.look.problems import Problems
 from detslurm.sdk.costs.efficiency import efficiency, queued_times, submission_times
-from detslurm.store.curve import flat
+from detslurm.store import flat
 
 if TYPE_CHECKING:
     from detslurm.sdk import Checkpoint, Trial

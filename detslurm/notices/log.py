@@ -18,8 +18,7 @@ from msgspec import Meta
 from detslurm._base.process import Identity
 from detslurm.notices.event import Event
 from detslurm.notices.pointers import PAUSE, add_pointer, here, is_old
-from detslurm.store import ExperimentDir, fs
-from detslurm.store.facts import FactLog
+from detslurm.store import ExperimentDir, FactLog, fs
 
 MOST: Final = 50
 """How many alerts and matches of log policies of one experiment are kept: code may raise an alert

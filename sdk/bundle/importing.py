@@ -46,14 +46,15 @@ from detslurm.store import (
     ExperimentDir,
     ExperimentFacts,
     ExperimentView,
+    FactLog,
     Store,
     StoreError,
     fold_experiment,
     fold_trial,
     fs,
+    put_record,
 )
 from detslurm.store.errors import CorruptRecord, explained
-from detslurm.store.facts import FactLog, put_record
 from detslurm.store.frame import block, decode_json, encode_json, unframe, unframe_all
 from detslurm.store.provenance import keep
 from detslurm.store.reading import started_checkpoints

@@ -37,10 +37,16 @@ from detslurm.sdk.checkpoints.verification import as_recorded, is_part_of, unusa
 from detslurm.sdk.errors import BundleError
 from detslurm.sdk.provenance.view import kept_versions
 from detslurm.storage import Storage, list_resources
-from detslurm.store import CheckpointView, ExperimentDir, fold_trial, fs
+from detslurm.store import (
+    CheckpointView,
+    ExperimentDir,
+    FactLog,
+    flat,
+    fold_trial,
+    fs,
+    refuse_newer,
+)
 from detslurm.store.checkpoint_facts import held
-from detslurm.store.curve import flat
-from detslurm.store.facts import FactLog, refuse_newer
 from detslurm.store.frame import encode_json
 from detslurm.store.records import CheckpointFilesRemoved, Lost, plain_of
 from detslurm.store.trial_fold import OUTPUTS

@@ -11,11 +11,21 @@ from pathlib import Path
 from detslurm._base.quantities import counted
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
 from detslurm.storage import SharedFS, Storage, Storages
-from detslurm.store import ExperimentDir, ExperimentFacts, NotFound, Store, StoreError, TrialView
+from detslurm.store import (
+    STALE_AFTER,
+    ExperimentDir,
+    ExperimentFacts,
+    Links,
+    NotFound,
+    Store,
+    StoreError,
+    TrialView,
+    correct_links,
+    is_final,
+    is_newer,
+    links_of,
+)
 from detslurm.store.checkpoint_index import SavedCheckpoints, checkpoint_index, row_of
-from detslurm.store.checkpoint_links import Links, correct_links, links_of
-from detslurm.store.facts import is_newer
-from detslurm.store.index import STALE_AFTER, is_final
 
 
 def saved_checkpoints(

@@ -14,14 +14,16 @@ from detslurm.sdk.enums import CheckpointState, DownloadMode
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.trials.metrics import TrialMetrics
 from detslurm.store import (
+    CheckpointRow,
     CheckpointView,
     ExperimentDir,
+    SavedCheckpoints,
     StoreError,
     fold_facts,
     fold_trial,
+    row_of,
     trial_metrics,
 )
-from detslurm.store.checkpoint_index import CheckpointRow, SavedCheckpoints, row_of
 
 if TYPE_CHECKING:
     from detslurm.storage import Storage

@@ -14,10 +14,8 @@ from detslurm.sdk.enums import OrderBy
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import ordered
 from detslurm.storage import SharedFS
-from detslurm.store import ExperimentDir, NotFound, Store
-from detslurm.store.checkpoint_index import SavedCheckpoints
+from detslurm.store import ExperimentDir, NotFound, SavedCheckpoints, Store, objectives_of
 from detslurm.store.metric_rank import metric_rank
-from detslurm.store.objectives import objectives_of
 
 FILES_GONE: Final = "all its files are missing"
 

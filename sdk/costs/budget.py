@@ -11,8 +11,7 @@ from detslurm._base.quantities import amount
 from detslurm.sdk.costs.efficiency import efficiency
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
-from detslurm.store import StoreError
-from detslurm.store.spending import Spending
+from detslurm.store import Spending, StoreError
 
 
 @dataclass(frozen=True, slots=True)

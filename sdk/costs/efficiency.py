@@ -12,10 +12,18 @@ import msgspec
 from detslurm._base.states import ERROR, LOST, PAUSED, RESTART
 from detslurm.sdk.costs.energy import EnergyUse, site_energy
 from detslurm.slurm import SlurmError
-from detslurm.store import ExperimentFacts, RunView, TrialDir, TrialView
-from detslurm.store.energy import SLURM, Energy
+from detslurm.store import (
+    SLURM,
+    Energy,
+    ExperimentFacts,
+    RunView,
+    TimedRun,
+    TrainingTime,
+    TrialDir,
+    TrialView,
+    training_time,
+)
 from detslurm.store.run_usage import RunUsage, energy_of, read_usage
-from detslurm.store.trial_time import TimedRun, TrainingTime, training_time
 
 if TYPE_CHECKING:
     from detslurm.sdk.jobs.queues import Queues

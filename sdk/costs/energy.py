@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from detslurm.store.energy import Energy
+from detslurm.store import Energy
 
 if TYPE_CHECKING:
     from detslurm.config.schema.site import SiteEnergy

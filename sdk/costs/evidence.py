@@ -15,15 +15,13 @@ from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.searches.preview import PreviewError, worker_count
 from detslurm.sdk.submission.planning import jobs_within, trials_and_jobs
 from detslurm.searcher.preview import preview
-from detslurm.slurm import Cluster, ClusterLimits, SlurmError
-from detslurm.slurm.plan import JobPlan
+from detslurm.slurm import Cluster, ClusterLimits, JobPlan, SlurmError
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
     from detslurm.sdk.submission.planning import Plan
-    from detslurm.slurm import JobInfo
-    from detslurm.slurm.node_info import NodeInfo
+    from detslurm.slurm import JobInfo, NodeInfo
     from detslurm.store import ExperimentRow, TrialRow
 
 # Of more earlier experiments only the newest are read.
@@ -152,7 +150,7 @@ def pace_of_earlier(client: Client, config: Mapping[str, Any]) -> Pace | str:
 
 def _earlier(client: Client, config: Mapping[str, Any]) -> Iterator[ExperimentRow]:
     """The newest experiments with the same name, project and slots, the newest first."""
-    from detslurm.store.views import UNCATEGORIZED
+    from detslurm.store import UNCATEGORIZED
 
     folder = tuple(config.get(key) or UNCATEGORIZED for key in ("workspace", "project"))
     slots = config["resources"]["slots_per_trial"]

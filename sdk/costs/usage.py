@@ -9,8 +9,7 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from detslurm.sdk.costs.energy import EnergyUse
-from detslurm.store import ExperimentRow
-from detslurm.store.energy import Energy
+from detslurm.store import Energy, ExperimentRow
 
 By = Literal["user", "project", "experiment", "month", "pool"]
 BY: Final[tuple[str, ...]] = get_args(By)

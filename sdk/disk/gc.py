@@ -41,6 +41,7 @@ from detslurm.store import (
     CheckpointView,
     ExperimentDir,
     ExperimentFacts,
+    FinishedRows,
     NotFound,
     Store,
     StoreError,
@@ -48,10 +49,10 @@ from detslurm.store import (
     fold_experiment,
     fold_facts,
     fs,
+    is_newer,
+    refuse_newer,
 )
 from detslurm.store.errors import Problem
-from detslurm.store.facts import is_newer, refuse_newer
-from detslurm.store.finished_rows import FinishedRows
 from detslurm.store.gc import Collector
 from detslurm.store.gc_policy import FIELD, GCPolicy
 from detslurm.store.provenance import digests_of_runs

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from detslurm._base.quantities import counted
-from detslurm.store import ExperimentDir, ExperimentRow
-from detslurm.store.views import CheckpointView
+from detslurm.store import CheckpointView, ExperimentDir, ExperimentRow
 
 _DAY: Final = 86400.0
 NOTICE: Final = 7

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from detslurm._base.access import user_name
 from detslurm._base.quantities import human_size
-from detslurm.store.probing import mount_of
+from detslurm.store import mount_of
 
 _SECONDS: Final = 10.0
 _KIB: Final = 1024

@@ -21,14 +21,15 @@ from detslurm.storage.interface import tensorboard_folder
 from detslurm.store import (
     ExperimentDir,
     ExperimentRow,
+    FinishedRows,
+    Run,
     Store,
     StoreError,
+    TrialDir,
     TrialView,
     fs,
 )
-from detslurm.store.finished_rows import FinishedRows
 from detslurm.store.reading import fold_facts, fold_trial, started_ids
-from detslurm.store.trial import Run, TrialDir
 
 SETTLED: Final = 3600.0
 """Seconds after its end for which an experiment may still be compacted and collected."""

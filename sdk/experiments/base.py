@@ -17,8 +17,8 @@ from detslurm.store import (
     ExperimentRow,
     ExperimentView,
     fold_facts,
+    refuse_newer,
 )
-from detslurm.store.facts import refuse_newer
 from detslurm.store.records import Environment, Intent, Set
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from detslurm.store import StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
-    from detslurm.store.checkpoint_index import SavedCheckpoints
+    from detslurm.store import SavedCheckpoints
 
 
 class CheckpointChoice:

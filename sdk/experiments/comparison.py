@@ -15,9 +15,7 @@ from detslurm._base.display import Displayed, html_head, html_table
 from detslurm.config.secret_texts import PROGRAMS, masked_code
 from detslurm.sdk.provenance.differences import values_of
 from detslurm.storage.files import raise_unless_gone
-from detslurm.store import CorruptRecord
-from detslurm.store.curve import flat
-from detslurm.store.experiment_files import open_shown
+from detslurm.store import CorruptRecord, flat, open_shown
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment

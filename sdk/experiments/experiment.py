@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.searches.view import SearchView
     from detslurm.sdk.trials.metrics import TrialMetrics
     from detslurm.sdk.trials.trial import Trial
-    from detslurm.store.trial_time import TrainingTime
+    from detslurm.store import TrainingTime
 
 
 class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentCheckpoints):

@@ -11,8 +11,7 @@ from detslurm.sdk.experiments.progress import Progress, silent
 from detslurm.sdk.experiments.reconcile import attach_job_status, snapshot_warnings
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, read
 from detslurm.sdk.jobs.queues import Queues
-from detslurm.store import ExperimentDir, NotFound, Store, StoreError
-from detslurm.store.index import is_final
+from detslurm.store import ExperimentDir, NotFound, Store, StoreError, is_final
 
 # So many are read, several at a time, before their rows are saved: a first listing that the user
 # breaks off loses no more.

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from detslurm.sdk import settings
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy, TrialSortBy
 from detslurm.sdk.experiments.query import ExperimentQuery
-from detslurm.store import ExperimentRow, TrialRow
-from detslurm.store.curve import flat
+from detslurm.store import ExperimentRow, TrialRow, flat
 from detslurm.store.metric_rank import metric_rank
 
 T = TypeVar("T")

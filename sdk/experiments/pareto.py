@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from detslurm.sdk.experiments.ordering import results_of
-from detslurm.store import ExperimentRow, TrialRow
-from detslurm.store.objectives import objectives_of
+from detslurm.store import ExperimentRow, TrialRow, objectives_of
 
 
 class ParetoStatus(NamedTuple):

@@ -10,9 +10,8 @@ from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, has_not_begun
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.sdk.jobs.status import JobRef, JobStatus, QueueSnapshot, status_of
-from detslurm.store import ExperimentDir, StoreError, fold_facts, fs
+from detslurm.store import ExperimentDir, StoreError, TrialRow, fold_facts, fs
 from detslurm.store.records import Intent, Lost, typed
-from detslurm.store.views import TrialRow
 
 # Runners read the intents every minute, and at once where they are notified.
 KILL_UNCONFIRMED_SECONDS = 180.0
@@ -274,7 +273,7 @@ def _failed_setups(
     if not failed:
         return {}
     from detslurm.sdk.trials.logs import printed  # lists of what went well need none
-    from detslurm.slurm.shell_lines import failed_setups
+    from detslurm.slurm import failed_setups
 
     output = {job: [*printed(one.directory, job)] for job in {ref.job_id for ref in failed}}
     setups = {job: failed_setups(lines) for job, lines in output.items()}

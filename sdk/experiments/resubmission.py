@@ -19,8 +19,15 @@ from detslurm.jobs.resubmit import (
 )
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.submission.deferring import no_room
-from detslurm.slurm import Cluster, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.arrays import JobArray, plan_arrays, turns
+from detslurm.slurm import (
+    Cluster,
+    JobArray,
+    JobRequest,
+    SlurmError,
+    SubmitLimitReached,
+    plan_arrays,
+    turns,
+)
 from detslurm.slurm.command import is_transient
 from detslurm.slurm.hostlist import contiguous_ranges
 from detslurm.store import ExperimentDir, ExperimentFacts, fold_facts

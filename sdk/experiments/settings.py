@@ -162,7 +162,7 @@ class Settings(ExperimentBase):
     def _throttle(self, at_once: int | None) -> None:
         """Divide the trials that may run at once among the throttles of its arrays in the queue;
         jobs of one trial take one each. Arrays that wait for another have the smallest share."""
-        from detslurm.slurm.arrays import dealt
+        from detslurm.slurm import dealt
         from detslurm.slurm.reasons import reason_of
 
         counts: dict[JobRef, int] = {}

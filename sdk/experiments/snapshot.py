@@ -24,12 +24,12 @@ from detslurm.store import (
     TrialDir,
     TrialRow,
     TrialView,
+    experiment_view,
     fold_experiment,
     fold_facts,
     fs,
     view_trial,
 )
-from detslurm.store.experiment_fold import experiment_view
 from detslurm.store.reading import ReadCache, started_trials
 from detslurm.store.trial_fold import trial_view
 

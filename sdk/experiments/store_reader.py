@@ -10,8 +10,7 @@ from detslurm.sdk.experiments.listing import read_all
 from detslurm.sdk.experiments.reconcile import attach_job_status
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
 from detslurm.sdk.jobs.paced_queues import PacedQueues
-from detslurm.store import ExperimentRow, NotFound, fs
-from detslurm.store.index import Catalog, is_final
+from detslurm.store import Catalog, ExperimentRow, NotFound, fs, is_final
 from detslurm.store.reading import started_trials
 
 if TYPE_CHECKING:

@@ -16,10 +16,12 @@ from detslurm.store import (
     MetricRow,
     TrialDir,
     TrialRow,
+    as_float,
+    flat,
+    is_number,
     trial_metrics,
 )
 from detslurm.store.artifacts import Artifact
-from detslurm.store.curve import as_float, flat, is_number
 
 Rows = Sequence[MetricRow]
 

@@ -22,8 +22,8 @@ from detslurm.sdk.export.content import (
     reported_at,
     scalars,
 )
+from detslurm.store import flat
 from detslurm.store.artifacts import Artifact
-from detslurm.store.curve import flat
 
 _EXPERIMENT: Final = "detslurm.experiment"
 _RUN: Final = "detslurm.run_id"

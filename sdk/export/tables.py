@@ -16,9 +16,7 @@ from detslurm.sdk.experiments.pareto import ParetoStatus, front_columns, pareto_
 from detslurm.sdk.export.content import ExperimentContent, ExportWriter, TrialContent
 from detslurm.sdk.trials.metrics import moment
 from detslurm.sdk.whole_file import whole_file
-from detslurm.store import fs
-from detslurm.store.columns import column_name
-from detslurm.store.curve import flat
+from detslurm.store import column_name, flat, fs
 
 _METRIC_KEYS = ("experiment", "trial", "run", "group", "steps", "time")
 

@@ -48,7 +48,7 @@ class ClientQueue:
         """
         from detslurm.sdk.jobs.job import JobList, jobs_of
         from detslurm.sdk.jobs.resource_pool import check_pool
-        from detslurm.slurm.queue_listing import scheduling_order
+        from detslurm.slurm import scheduling_order
 
         where = self.queues.cluster(cluster)
         rows = self.queues.listing(cluster, resource_pool)

@@ -13,10 +13,9 @@ from detslurm._base.display import Displayed, html_table
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs.owner import Owners
 from detslurm.sdk.jobs.status import described_end
-from detslurm.slurm import JobInfo
+from detslurm.slurm import JobInfo, ref_of
 from detslurm.slurm.hostlist import expand_indices
 from detslurm.slurm.priority import priority_of
-from detslurm.slurm.queue_state import ref_of
 from detslurm.slurm.reasons import reason_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ def connector(root: Path) -> Connect:
     """How to reach a cluster by name; a local cluster belongs to the store at `root`."""
 
     def connect(name: str) -> Cluster:
-        from detslurm.slurm.detect import detect_cluster
+        from detslurm.slurm import detect_cluster
 
         return detect_cluster(name, root=root)
 

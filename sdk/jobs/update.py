@@ -13,14 +13,14 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs import order
 from detslurm.sdk.jobs.order import Rank, competing, place_of, waiting
 from detslurm.sdk.jobs.queues import compressed
-from detslurm.slurm.errors import SlurmError
+from detslurm.slurm import SlurmError
 from detslurm.slurm.priority import FIRST, LAST, nice_of, priority_of_weight
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.sdk.jobs.job import Job
     from detslurm.sdk.jobs.order import QueuePlace
-    from detslurm.slurm.interface import Cluster
+    from detslurm.slurm import Cluster
 
 # Ages grow and other commands act meanwhile: an order that was missed is computed again.
 _ATTEMPTS = 3

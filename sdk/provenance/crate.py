@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from detslurm.config.writing import as_yaml
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.provenance.view import Provenance, hardware_text, provenance_of
-from detslurm.store.curve import flat
+from detslurm.store import flat
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from detslurm.store import loaded_modules, software_here, software_of
 from detslurm.store.provenance import Software
-from detslurm.store.software import loaded_modules, software_here, software_of
 
 LIMIT: Final = 2.0
 """Seconds that another Python has to answer."""

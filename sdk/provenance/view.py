@@ -10,8 +10,7 @@ import msgspec
 
 from detslurm._base.quantities import counted
 from detslurm.config.secret_texts import masked_text, masked_words
-from detslurm.store import ExperimentDir, StoreError, fs
-from detslurm.store.experiment_files import open_shown
+from detslurm.store import ExperimentDir, StoreError, fs, open_shown
 from detslurm.store.provenance import CodeVersion, Software, digests_of_runs, read_kept
 from detslurm.store.records import RecordedProvenance
 from detslurm.store.run_records import Hardware

@@ -15,8 +15,7 @@ from detslurm.sdk.experiments.stranded import cancel_stranded
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.searcher import Search, State
-from detslurm.slurm import Cluster, JobInfo
-from detslurm.slurm.interface import own_jobs
+from detslurm.slurm import Cluster, JobInfo, own_jobs
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts
 from detslurm.store.search_records import end_search, with_checkpoints
 

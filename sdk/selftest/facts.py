@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from detslurm.slurm import ClusterLimits, JobRequest, NodeInfo
-from detslurm.store.selftest_facts import NodesFacts
+from detslurm.store import NodesFacts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Final
 from detslurm._base.quantities import counted, human_size
 from detslurm.sdk.selftest.checks import SelfCheck, Verdict, last_line, listed, may_pass
 from detslurm.sdk.selftest.facts import NodesJobFacts
-from detslurm.store.selftest_facts import NodeAnswer, NodeFacts
+from detslurm.store import NodeAnswer, NodeFacts
 
 _SMALL_DISK: Final = 1 << 30  # bytes
 _CLOCK_WARNING, _CLOCK_BROKEN = 5.0, 240.0  # seconds; munge refuses 300

@@ -20,11 +20,9 @@ import msgspec
 from detslurm._base.quantities import counted
 from detslurm.sdk.probe_job import ProbeEnd, wait_for_file
 from detslurm.sdk.selftest.facts import NodesJobFacts
-from detslurm.slurm import Cluster, JobRequest, SlurmError
-from detslurm.slurm.sbatch import script_path
+from detslurm.slurm import Cluster, JobRequest, SlurmError, script_path
 from detslurm.slurm.selftest_queries import job_record, local_time
-from detslurm.store import fs
-from detslurm.store.selftest_facts import NodesFacts
+from detslurm.store import NodesFacts, fs
 
 _NODE_FOLDER: Final = Path("/dev/shm")  # on every node, whatever else it lacks
 _LACKS: Final = {"73:0": "the store is not there", "74:0": "this Python is not there"}

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 
 from detslurm.sdk.errors import SubmitError
-from detslurm.slurm import Allowance, ClusterLimits
-from detslurm.slurm.arrays import first_elements
-from detslurm.slurm.plan import JobPlan
+from detslurm.slurm import Allowance, ClusterLimits, JobPlan, first_elements
 from detslurm.store import ExperimentDir, records
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detslurm.searcher import Search, State
-from detslurm.store import EventLog, ExperimentDir, TrialDir, trial_metrics
-from detslurm.store.history import write_history
+from detslurm.store import EventLog, ExperimentDir, TrialDir, trial_metrics, write_history
 from detslurm.store.run_records import Continued
 
 

@@ -26,8 +26,7 @@ from detslurm.searcher import State, decides_by_results, trial_count
 from detslurm.searcher.method import length_of
 from detslurm.searcher.sampling import Samples
 from detslurm.storage import Storages
-from detslurm.store import Store, fold_trial
-from detslurm.store.curve import flat
+from detslurm.store import Store, flat, fold_trial
 from detslurm.store.provenance import Software, read_kept
 from detslurm.store.trial_fold import OUTPUTS
 

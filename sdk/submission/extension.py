@@ -16,8 +16,7 @@ from detslurm.sdk.submission.derivation import Begin, Past
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.searcher.method import length_of
 from detslurm.storage import Storages
-from detslurm.store.event_log import Events, logged_events
-from detslurm.store.facts import refuse_newer
+from detslurm.store import Events, logged_events, refuse_newer
 from detslurm.store.search_records import with_checkpoints
 
 if TYPE_CHECKING:

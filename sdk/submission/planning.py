@@ -49,12 +49,18 @@ from detslurm.searcher import Search, State, decides_by_results, trial_count
 from detslurm.searcher.events import KnownResults
 from detslurm.searcher.known import summary
 from detslurm.searcher.preview import preview, shortfall
-from detslurm.slurm import Allowance, Cluster, ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm.layout import PlanError
-from detslurm.slurm.plan import JobPlan, plan_job
-from detslurm.store import ExperimentDir, Store, probe
+from detslurm.slurm import (
+    Allowance,
+    Cluster,
+    ClusterLimits,
+    JobPlan,
+    JobRequest,
+    PlanError,
+    SlurmError,
+    plan_job,
+)
+from detslurm.store import ExperimentDir, Store, probe, recall_used
 from detslurm.store.search_records import BLOCK
-from detslurm.store.used_resources import recall_used
 
 _CUSTOM = """\
 searcher.name: a custom search is submitted by the script that runs its method: \

@@ -28,10 +28,16 @@ from detslurm.sdk.submission.planning import Plan
 from detslurm.sdk.submission.sources import keeping
 from detslurm.searcher import Search
 from detslurm.searcher.method import length_of
-from detslurm.slurm import Allowance, Cluster, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.arrays import JobArray
-from detslurm.store import EventLog, ExperimentDir, Store, StoreError, fs, records
-from detslurm.store.objectives import SeveralObjectives
+from detslurm.slurm import Allowance, Cluster, JobArray, JobRequest, SlurmError, SubmitLimitReached
+from detslurm.store import (
+    EventLog,
+    ExperimentDir,
+    SeveralObjectives,
+    Store,
+    StoreError,
+    fs,
+    records,
+)
 
 
 @dataclass(frozen=True)

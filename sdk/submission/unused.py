@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from detslurm.store.used_resources import UsedResources
+from detslurm.store import UsedResources
 
 _GIGABYTE: Final = 1 << 30
 # Worth a note: less than half was used, and so much or more was not.

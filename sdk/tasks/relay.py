@@ -19,7 +19,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.tasks.waiting import step_beside
 
 if TYPE_CHECKING:
-    from detslurm.store.address import Address
+    from detslurm.store import Address
 
 _END_SECONDS: Final = 3.0
 

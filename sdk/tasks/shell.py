@@ -18,7 +18,7 @@ from detslurm.sdk.tasks.waiting import address_of, step_beside
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.task import Task
-    from detslurm.store.address import Address
+    from detslurm.store import Address
 
 _LAPTOP_FOLDER: Final = "~/.ssh"
 

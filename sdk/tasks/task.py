@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from detslurm.store.address import Address, current_address
+from detslurm.store import Address, current_address
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment

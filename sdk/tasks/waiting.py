@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.polling import ExperimentPoller
-from detslurm.store.address import Address as Address  # commands use it, too
+from detslurm.store import Address as Address  # commands use it, too
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.task import Task

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from detslurm.sdk.trials.log_lines import EVERYTHING, RANK_PREFIX, Filter, LogLine, parse
-from detslurm.store import CorruptRecord, ExperimentDir, TrialDir, fs
-from detslurm.store.experiment_files import open_shown
+from detslurm.store import CorruptRecord, ExperimentDir, TrialDir, fs, open_shown
 
 if TYPE_CHECKING:
     from detslurm.sdk.trials.trial import Trial

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from detslurm.store import MetricRow
-from detslurm.store.curve import as_float, flat, is_number
+from detslurm.store import MetricRow, as_float, flat, is_number
 
 _NAMES = {"training": "avg_metrics", "validation": "validation_metrics"}
 

@@ -22,11 +22,11 @@ from detslurm.store import (
     TrialDir,
     TrialRow,
     TrialView,
+    in_lists,
     metric_columns,
     trial_metrics,
     trial_profile,
 )
-from detslurm.store.columns import in_lists
 from detslurm.store.trial_fold import BATCH_OUTPUTS
 
 if TYPE_CHECKING:

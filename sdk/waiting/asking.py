@@ -12,8 +12,7 @@ from detslurm.sdk.waiting.evidence import AnswerCache, gather
 from detslurm.sdk.waiting.explain import explain, try_variants
 from detslurm.sdk.waiting.explanation import Explanation
 from detslurm.sdk.waiting.start_estimates import log_estimate
-from detslurm.slurm import Cluster, JobInfo
-from detslurm.slurm.queue_listing import scheduling_order
+from detslurm.slurm import Cluster, JobInfo, scheduling_order
 from detslurm.store import Store, StoreError
 
 _CLOCKS: Final = 1.0  # by how many seconds those of file servers differ

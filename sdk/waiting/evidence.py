@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from detslurm.sdk.waiting.explanation import UserAhead
-from detslurm.slurm import JobInfo, SlurmError
-from detslurm.slurm.node_info import NodeInfo
+from detslurm.slurm import JobInfo, NodeInfo, SlurmError
 from detslurm.slurm.pending_details import PendingDetails
 from detslurm.slurm.reasons import reason_of
 from detslurm.store import Store, StoreError, fs

@@ -10,8 +10,7 @@ from detslurm.sdk.waiting.spans import clock, clock_and_span
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.evidence import Evidence
-    from detslurm.slurm import JobInfo
-    from detslurm.slurm.node_info import NodeInfo
+    from detslurm.slurm import JobInfo, NodeInfo
     from detslurm.slurm.pending_details import Priority, ReservedNodes
 
 SHOWN: Final = 3  # of each kind of thing are named

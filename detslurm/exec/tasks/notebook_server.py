@@ -32,7 +32,7 @@ from detslurm.exec.tasks.idle import IdleClock
 from detslurm.exec.tasks.jupyter_api import JupyterError, JupyterServer, read_server
 from detslurm.exec.tasks.jupyter_settings import KERNEL_PATIENCE, JupyterFiles, installed_interface
 from detslurm.exec.tasks.notebook_use import ServerUse, idle_reason, is_in_use
-from detslurm.store.address import publish_address
+from detslurm.store import publish_address
 
 _POLL: Final = 0.5
 _LONGEST_INTERVAL: Final = 10.0

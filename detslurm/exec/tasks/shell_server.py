@@ -32,8 +32,7 @@ from detslurm.exec.tasks import shell_files as files
 from detslurm.exec.tasks import sshd
 from detslurm.exec.tasks.idle import IdleClock
 from detslurm.exec.text_log import print_message
-from detslurm.store import ExperimentDir
-from detslurm.store.address import node_name, publish_address
+from detslurm.store import ExperimentDir, node_name, publish_address
 
 _SAMPLE_SECONDS: Final = 30.0
 _FLAG_SECONDS: Final = 1.0

@@ -14,8 +14,7 @@ from detslurm.sdk.experiments.pareto import ParetoStatus, pareto_statuses
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 from detslurm.sdk.jobs.job import Job
 from detslurm.slurm.reasons import reason_of
-from detslurm.store import CheckpointView, ExperimentRow, TrialRow
-from detslurm.store.curve import flat
+from detslurm.store import CheckpointView, ExperimentRow, TrialRow, flat
 
 Rows = dict[str, tuple[str, ...]]
 

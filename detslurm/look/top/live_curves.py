@@ -7,12 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from detslurm.look.plot import Line
-from detslurm.store import TrialDir, fs
-from detslurm.store.run_series import LoggedRuns, SeriesCache, read_runs
-from detslurm.store.trial import Run, with_history
+from detslurm.store import LoggedRuns, Run, SeriesCache, TrialDir, fs, read_runs, with_history
 
 if TYPE_CHECKING:
-    from detslurm.store.series import Series
+    from detslurm.store import Series
 
 Metric = tuple[str, str]
 """A group of reports, and a metric's name; a nested metric's is dotted."""

@@ -11,8 +11,8 @@ import numpy as np
 from detslurm.errors import MetricError
 from detslurm.pytorch._plan import Policy
 from detslurm.pytorch._state import TrialState
+from detslurm.store import SeveralObjectives
 from detslurm.store.metric_rank import better
-from detslurm.store.objectives import SeveralObjectives
 
 
 class CheckpointPolicy:
