@@ -164,6 +164,8 @@ class Submitting:
         from detslurm.sdk.submission.planning import Plan
         from detslurm.sdk.submission.submit import submit
 
+        if unknown := options.keys() - PlanOptions.__optional_keys__:  # also beside a plan
+            raise TypeError(f"submit() got unexpected arguments: {', '.join(sorted(unknown))}")
         plan = config if isinstance(config, Plan) else self.plan(config, context_dir, **options)
         done = submit(plan, self.store, paused=paused, progress=progress)
         return Experiment(self.queues, self.store.experiment(done.experiment_id), done)

@@ -53,7 +53,7 @@ def _by_schema(value: Any, kind: schema.Type) -> Any:
     if value is None:
         return None
     if isinstance(kind, schema.Metadata) and (kind.extra or {}).get("secret"):
-        return MASK
+        return _everything(value)
     for member in members(kind):
         if isinstance(member, schema.StructType) and isinstance(value, dict):
             if member.tag is not None and value.get(str(member.tag_field)) != member.tag:

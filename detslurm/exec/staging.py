@@ -37,7 +37,8 @@ from detslurm.store.records import MANIFEST
 # Kinds of file systems that belong to one node; of others it is not known.
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs"})
 _IN_MEMORY = "tmpfs"
-# The part of a disk's free space that an environment may take: of memory the job needs the most.
+# The part of a disk's free space that an environment may take, and of the memory of the job, which
+# needs the most of it.
 _OF_DISK, _OF_MEMORY = 8 / 9, 1 / 4
 _SPARE = 64 << 20
 _LOOK = 0.05  # seconds
@@ -57,6 +58,7 @@ _TRUSTED = access.UNKNOWN_OWNERS | {os.geteuid()}
 _PLACES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 _STATE = ".detslurm-state"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_CGROUP, _LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 _STOPPED = "the run was asked to stop"
 
 
@@ -174,11 +176,26 @@ def _refuse_what_others_change(home: Path) -> None:
 def _refuse_without_room(home: Path, size: int) -> None:
     disk = os.statvfs(home)
     free = disk.f_bavail * disk.f_frsize
-    share = _OF_MEMORY if mounted_kind(home) == _IN_MEMORY else _OF_DISK
-    if free * share < size + _SPARE:
+    room = free * _OF_DISK
+    if mounted_kind(home) == _IN_MEMORY:
+        free = min(free, _limit_of_memory(free))
+        room = free * _OF_MEMORY
+    if room < size + _SPARE:
         raise NotStaged(
             f"{home.parent} has {human_size(free)} free, and it takes {human_size(size)}"
         )
+
+
+def _limit_of_memory(most: int) -> int:
+    """The strictest limit of this process's cgroups: what lies in a tmpfs counts as the job's."""
+    for line in _CGROUP.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        kind, name = ("memory", "memory.limit_in_bytes") if controllers else ("", "memory.max")
+        folder = _LIMITS / kind / path.lstrip("/")
+        for place in (folder, *folder.parents):
+            with suppress(OSError, ValueError):  # it has no limit, or is not shown here
+                most = min(most, int((place / name).read_text()))
+    return most
 
 
 # -- a copy --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,12 @@ from detslurm.store import (
     NotFound,
     Run,
     Store,
+    StoreError,
     TrialDir,
     put_record,
     read_record,
 )
-from detslurm.store.fs import claim_directory, ensure_directory
+from detslurm.store.fs import claim_directory, ensure_directory, names_in
 from detslurm.store.records import Created, Intent, Script
 from detslurm.store.unmanaged import METRIC, claims_folder, first_job, unmanaged_config
 
@@ -79,14 +81,17 @@ class JobStep:
         return _hash(_RANK_OPTION.sub("", "\0".join(self.argv)))
 
     @property
+    def program(self) -> str:
+        """Its command without arguments."""
+        return Path(self.argv[0] if self.argv else "").name
+
+    @property
     def claim(self) -> str:
         """The part of its claim's name that stands for the command.
 
         In an array the program's name alone, because elements may have other arguments each.
         """
-        if self.allocation.array_job_id is None:
-            return self.command
-        return _hash(Path(self.argv[0] if self.argv else "").name)
+        return self.command if self.allocation.array_job_id is None else _hash(self.program)
 
 
 def _hash(text: str) -> str:
@@ -142,7 +147,7 @@ def elements_of(step: JobStep) -> list[int]:
 def open_trials(
     store: Store, step: JobStep, cluster: str, *, make: bool
 ) -> Iterator[tuple[TrialDir, Sequence[Run]]]:
-    """The trials that a step can go on with, each with its runs; with `make` also a new trial.
+    """The trials that a step can go on with, each with its runs; with `make` a new one at the end.
 
     A process that opens the next run after these runs has the trial; else another was faster.
     Raises `SpuriousRequeue` where an earlier start of the job has finished all of this command.
@@ -150,26 +155,61 @@ def open_trials(
     folder = claims_folder(store)
     if make:
         ensure_directory(folder)
-    name = f"{cluster}-{first_job(store, cluster, step.job)}-{step.claim}"
-    is_any_open, finished = False, None
+    job = first_job(store, cluster, step.job)
+    found: list[tuple[TrialDir, Sequence[Run]]] = []
+    is_at_work, finished = False, None
+    for trial, runs in _claimed_trials(store, step, cluster, job):
+        if _is_open(runs, step, follows=not make):
+            found.append((trial, runs))
+        elif _is_finished(runs, step):
+            finished = trial.id
+        else:
+            is_at_work = is_at_work or _is_at_work(runs, step)
+    # One command may stand several times in a script, with other variables: each step first looks
+    # for its own work, by its number, which is mostly the same in every start.
+    yield from sorted(found, key=lambda one: not _was_here(one[1], step))
+    if not found and not is_at_work and finished is not None:
+        raise SpuriousRequeue(finished)
+    if not make:
+        return
     for again in range(1000):
-        path = folder / f"{name}-{again}.json"
+        path = folder / f"{_name(step, cluster, job)}-{again}.json"
         with suppress(NotFound):  # its user has deleted it
-            claimed = _claimed(store, path)
-            if claimed is None and finished is not None and not is_any_open:
-                raise SpuriousRequeue(finished)
-            if claimed is None and not make:
+            own = (_claimed(store, path) or _make(store, path, step, cluster)).trial(step)
+            if own is not None and _is_open(runs := own.runs(), step, follows=False):
+                yield own, runs
+    raise StoreError(f"job {job} has a thousand trainings with one command line")
+
+
+def _name(step: JobStep, cluster: str, job: str) -> str:
+    """The name of its claims, without their numbers."""
+    return f"{cluster}-{job}-batch-{step.claim}"
+
+
+def _claimed_trials(
+    store: Store, step: JobStep, cluster: str, job: str
+) -> Iterator[tuple[TrialDir, Sequence[Run]]]:
+    """The trials that the job has claimed for a command, the claims of 0.1.0 first."""
+    folder = claims_folder(store)
+    older = _older_claims(folder, step, cluster, job)
+    own = (f"{_name(step, cluster, job)}-{again}.json" for again in range(1000))
+    for name in chain(older, own):
+        with suppress(NotFound):  # its user has deleted it
+            claimed = _claimed(store, folder / name)
+            if claimed is None:
                 return
-            trial = (claimed or _make(store, path, step, cluster)).trial(step)
-            if trial is None:
-                continue
-            runs = trial.runs()
-            if _is_open(runs, step, follows=not make):
-                is_any_open = True
-                yield trial, runs
-            elif _is_finished(runs, step):
-                finished = trial.id
-    raise AssertionError("a job that ended a thousand times")
+            if (trial := claimed.trial(step)) is not None:
+                yield trial, trial.runs()
+
+
+def _older_claims(folder: Path, step: JobStep, cluster: str, job: str) -> list[str]:
+    """The claims that 0.1.0 made for a command in an earlier start: with the step's name, and in
+    arrays without a hash."""
+    if step.allocation.restart_count == 0 and job == step.job:
+        return []
+    kind = r"(batch|\d+)" if step.allocation.array_job_id is not None else rf"\d+-{step.command}"
+    wanted = re.compile(re.escape(f"{cluster}-{job}-") + kind + r"-\d+\.json")
+    return sorted(filter(wanted.fullmatch, names_in(folder)))
 
 
 def _is_open(runs: Sequence[Run], step: JobStep, *, follows: bool) -> bool:
@@ -179,29 +219,42 @@ def _is_open(runs: Sequence[Run], step: JobStep, *, follows: bool) -> bool:
     """
     if not runs:
         return True  # made just now, or by a start that died before its first run
-    last = runs[-1]
-    is_now = is_of(last, step.allocation)
-    is_here = is_now and last.start.job.step == step.name
-    is_same = last.start.command in (None, step.command) or (follows and is_here)
-    return is_same and is_here == is_now and last.outcome not in TERMINAL
+    is_now, is_here = is_of(runs[-1], step.allocation), _was_here(runs, step)
+    is_same = _is_same(runs[-1], step) or (follows and is_now and is_here)
+    return is_same and (is_here or not is_now) and runs[-1].outcome not in TERMINAL
 
 
 def _is_finished(runs: Sequence[Run], step: JobStep) -> bool:
     """Whether an earlier start has finished this command, which is not to be tried again.
 
-    A script runs from its beginning in every start, and may train twice in a start. Failed
+    A script runs from its beginning in every start, and may train twice in the same one. Failed
     work is tried again, but not where Slurm alone has asked for it: from 24.05 on it requeues a job
     that exits in the grace of a preemption; a job that has asked for a requeue, too, may be started
     once more after its end.
     """
     last, allocation = runs[-1], step.allocation
-    if last.start.command not in (None, step.command) or is_of(last, allocation):
+    if not _is_same(last, step) or is_of(last, allocation):
         return False
     if last.outcome != ERROR:
         return last.outcome in TERMINAL
     job, start = last.start.job, (allocation.ref, allocation.restart_count)
     was_preempted = any(run.outcome == PREEMPTED for run in runs[:-1])
     return was_preempted and (job.ref, job.restart_count + 1) == start
+
+
+def _is_at_work(runs: Sequence[Run], step: JobStep) -> bool:
+    """Whether this start of the job has worked with this command, in another step or before."""
+    return _is_same(runs[-1], step) and is_of(runs[-1], step.allocation)
+
+
+def _is_same(run: Run, step: JobStep) -> bool:
+    """Whether it is a run of this command, of which 0.1.0 has recorded the program alone."""
+    start = run.start
+    return start.command in (None, step.command) and start.program in (None, step.program)
+
+
+def _was_here(runs: Sequence[Run], step: JobStep) -> bool:
+    return bool(runs) and runs[-1].start.job.step == step.name
 
 
 def is_of(run: Run, allocation: Allocation) -> bool:

@@ -37,4 +37,4 @@ def is_announced(step: JobStep) -> bool:
 
 def _name(step: JobStep) -> str:
     ref, start = step.allocation.ref, step.allocation.restart_count
-    return name_on_node(os.environ, f"unrecorded {ref} {step.name} {step.command} {start}")
+    return name_on_node(os.environ, f"unrecorded {ref} {step.name} {step.claim} {start}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from detslurm._base.states import TERMINAL
 from detslurm.store import fs, summary
 from detslurm.store.curve import last_valid_steps
@@ -78,6 +80,9 @@ class _Reader:
             limits = last_valid_steps([one.span for one in facts])
             found = clean_validations(facts, limits, context.metric)
             self.best, self._taken = best_of(found, context), taken
+        for log in self._logs.values():  # the first step decides, and code asks for days
+            if log.training:
+                log.training = array("q", [min(log.training)])
 
     def _find_runs(self) -> None:
         """Runs that were claimed meanwhile: none begins before the end record of the one before."""
@@ -91,8 +96,8 @@ class _Reader:
 
     def _last_has_ended(self) -> bool:
         if self._runs and self._runs[-1].end is None:
-            last = self._runs.pop()
-            self._runs.append(last._replace(end=self._trial.end(last.number)))
+            last = self._runs[-1]
+            self._runs[-1] = last._replace(end=self._trial.end(last.number))
         return not self._runs or self._runs[-1].end is not None
 
     def _find_ranks(self) -> None:

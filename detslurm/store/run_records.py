@@ -126,7 +126,7 @@ class _RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartRecord(_RunRecord, frozen=True, kw_only=True):
-    """A run's claim; the last six fields are those of runs that were not submitted here."""
+    """A run's claim; the last seven fields are those of runs that were not submitted here."""
 
     experiment: int = 0
     trial: int = 0
@@ -147,6 +147,7 @@ class StartRecord(_RunRecord, frozen=True, kw_only=True):
     process: str = ""
     chief: str = ""
     command: str | None = None
+    program: str | None = None  # in its place in 0.1.0
     interactive: bool = False
     address: str | None = None
     port: int | None = None

@@ -17,8 +17,9 @@ from detslurm.store.store import Store
 METRIC = "loss"
 """The metric of such an experiment's best validation, smaller values first."""
 
-# CLUSTER-JOB-COMMAND-AGAIN, or CLUSTER-JOB-goes-on.
-_CLAIM = re.compile(r".+-(\d+)-(?:[0-9a-f]{8}-(\d+)|goes-on)\.json")
+# CLUSTER-JOB-batch-COMMAND-AGAIN, where 0.1.0 had the step instead of "batch", and in arrays no
+# command; CLUSTER-JOB-goes-on.
+_CLAIM = re.compile(r".+?-(\d+)-(?:(?:batch|\d+)(?:-[0-9a-f]{8})?-(\d+)|goes-on)\.json")
 
 
 def unmanaged_config(

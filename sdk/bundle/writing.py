@@ -95,7 +95,8 @@ def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progre
             scratch = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent)
             manifest = _make(one, target, chosen, Path(stack.enter_context(scratch)), progress)
     except OSError as error:
-        raise BundleError(f"{error.filename} can't be bundled: {error.strerror}") from error
+        what = error.filename or target  # a full disk names no file
+        raise BundleError(f"{what} can't be bundled: {error.strerror}") from error
     return Bundled(target, target.stat().st_size, manifest.checkpoints, manifest.masked)
 
 

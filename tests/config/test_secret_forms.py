@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.config import load_experiment
+from detslurm.config import ExperimentConfig, load_experiment
 from detslurm.config.masking import secrets_of, shareable
 from detslurm.config.secret_names import MASK
 from detslurm.config.secret_texts import masked_code, masked_text
@@ -153,6 +153,18 @@ CODE_OPEN = [
 def _config(**sections: Any) -> Any:
     source = {"entrypoint": "a", "searcher": {"name": "single", "metric": "m"}, **sections}
     return load_experiment(source).config
+
+
+def test_sections_of_secrets() -> None:
+    """Of sections without effect nothing is shown; a bundle's reader takes their masked form."""
+    config = _config(
+        environment={"registry_auth": {"username": "me", "identitytoken": HUSH}},
+        integrations={"pachyderm": {"dataset": {"token": f"{HUSH}-2"}}},
+    )
+    plain, shown = config.to_dict(), config.masked()
+    assert HUSH not in json.dumps(shown)
+    assert {HUSH, f"{HUSH}-2"} <= {*secrets_of(plain, shown)}  # logs are searched for these
+    assert ExperimentConfig.from_dict(shown).masked() == shown
 
 
 @pytest.mark.parametrize("data", KEYS, ids=json.dumps)

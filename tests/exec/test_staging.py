@@ -518,6 +518,28 @@ class TestANode:
         os.close(lock)
 
 
+@pytest.mark.parametrize(
+    ("cgroups", "file"),
+    [
+        ("0::/slurm/job_1/step_0\n", "slurm/job_1/memory.max"),
+        ("5:cpu:/x\n4:memory:/slurm/job_1\n", "memory/slurm/job_1/memory.limit_in_bytes"),
+    ],
+)
+def test_what_lies_in_memory_counts_against_the_limit_of_the_job(
+    cgroups: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a node without a disk, whose /tmp is far larger than the job."""
+    (tmp_path / "cgroup").write_text(cgroups)
+    limit = tmp_path / file
+    limit.parent.mkdir(parents=True)
+    limit.write_text("4000\n")
+    monkeypatch.setattr(staging, "_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(staging, "_LIMITS", tmp_path)
+    assert staging._limit_of_memory(1 << 40) == 4000
+    limit.write_text("max\n")
+    assert staging._limit_of_memory(1 << 40) == 1 << 40
+
+
 def test_containers_are_refused(tmp_path: Path) -> None:
     """An image has its own environment."""
     from detslurm.config import ConfigErrors

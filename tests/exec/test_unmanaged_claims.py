@@ -91,7 +91,7 @@ def test_one_takes_over_from_a_maker_that_has_died(
     monkeypatch.setattr(unmanaged_claims, "_awaited", awaited)
     folder = claims_folder(store)
     folder.mkdir(parents=True)
-    (folder / f"c-100-{step(0, range(6)).claim}-0.making").mkdir()
+    (folder / f"c-100-batch-{step(0, range(6)).claim}-0.making").mkdir()
     trials = claims(store, range(6))
     assert {trial.experiment_id for trial in trials} == {1}
     assert experiments(store) == 1
@@ -229,6 +229,46 @@ def test_an_element_goes_on_by_its_command(store: Store) -> None:
     assert experiments(store) == 3
 
 
+def test_steps_with_one_command_find_their_own_work(store: Store) -> None:
+    """`SEED=1 srun train.py & SEED=2 srun train.py &`: none goes on with the other's weights."""
+    first, second = (worked(store, start(number, "a"), "preempted") for number in (0, 1))
+    assert worked(store, start(1, "a", 1)).id == second.id
+    assert worked(store, start(0, "a", 1)).id == first.id
+
+
+def test_a_command_that_stands_again_in_the_script_is_not_left_out(store: Store) -> None:
+    """`for seed in 1 2 3; do SEED=$seed srun train.py; done`, cut short in the second."""
+    done, cut = worked(store, start(0, "a"), "completed"), worked(store, start(1, "a"), "preempted")
+    assert worked(store, start(0, "a", 1), "completed").id == cut.id
+    for number in (1, 2):
+        assert worked(store, start(number, "a", 1), "completed").id not in (done.id, cut.id)
+    with pytest.raises(unmanaged_claims.SpuriousRequeue):
+        claim(store, start(0, "a", 2))
+
+
+def of_0_1_0(store: Store, step: unmanaged_claims.JobStep, *, hashed: bool) -> TrialDir:
+    """The work of a step as 0.1.0 has recorded it."""
+    trial = claim(store, step)
+    trial.open_run({"job": step.allocation.record(), "program": step.program})
+    (path,) = claims_folder(store).glob(f"*-batch-{step.claim}-0.json")
+    command = f"-{step.command}" if hashed else ""
+    path.rename(path.with_name(f"c-{step.job}-{step.name}{command}-0.json"))
+    path.with_suffix(".making").rmdir()
+    return trial
+
+
+def test_work_that_0_1_0_began_goes_on(store: Store) -> None:
+    """Its claims had the number of the step, and in arrays none of the command."""
+    trials = [of_0_1_0(store, start(number, "a"), hashed=True) for number in (2, 3)]
+    again = [worked(store, start(number, "a", 1), "preempted") for number in (0, 1)]
+    assert [trial.id for trial in again] == [trial.id for trial in trials]
+    both = range(2)
+    trained = of_0_1_0(store, batch("train.py", 1, both), hashed=False)
+    assert worked(store, batch("test.py", 1, both, 1)).id != trained.id
+    assert worked(store, batch("train.py", 1, both, 1)).id == trained.id
+    assert experiments(store) == 4
+
+
 def test_what_has_failed_is_tried_again(store: Store) -> None:
     """And one command twice in a script is two trainings, in every start."""
     failed = worked(store, start(0, "a"), "error")
@@ -260,7 +300,7 @@ def test_a_claim_without_a_run_is_gone_on_with(store: Store) -> None:
 def test_a_claim_that_can_not_be_read_stops_no_other_step(store: Store) -> None:
     """Its own step is told: the script trains on, unrecorded."""
     torn, cut = worked(store, start(0, "a")), worked(store, start(1, "b"), "preempted")
-    (path,) = claims_folder(store).glob(f"c-7-{start(0, 'a').claim}-*.json")
+    (path,) = claims_folder(store).glob(f"c-7-batch-{start(0, 'a').claim}-*.json")
     path.chmod(0o600)
     path.write_text("{")
     assert worked(store, start(4, "b", 1)).id == cut.id != torn.id

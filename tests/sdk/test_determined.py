@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -453,3 +454,14 @@ def test_workspaces_are_the_folders_of_experiments(
     with pytest.raises(LifecycleError, match="vision/digits still has experiments"):
         client.get_workspace("vision").delete_project("digits")
     assert client.whoami() in client.list_users(active=True)
+
+
+def test_mistyped_arguments_beside_a_plan(scene: Scene, tmp_path: Path) -> None:
+    """They are refused, or a `paused` that is none would start the jobs."""
+    code = tmp_path / "code"
+    code.mkdir()
+    searcher = {"name": "single", "metric": "loss"}
+    plan = scene.client.plan({"entrypoint": "true", "searcher": searcher}, code)
+    with pytest.raises(TypeError, match="pausd"):
+        scene.client.submit(plan, pausd=True)  # type: ignore[call-arg]
+    assert not scene.client.rows()

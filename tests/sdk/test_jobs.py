@@ -215,15 +215,15 @@ def test_the_number_of_a_finished_experiment_is_not_an_old_job(scene: Scene) -> 
 
 
 def test_unmanaged_jobs_are_known_by_their_claims(scene: Scene) -> None:
-    """A plain job, an element of an array, one that goes on with another's trials."""
+    """Claims as they are, and as 0.1.0 made them; a job that goes on with another's trials."""
     scene.experiment()
     folder = claims_folder(scene.store)
     ensure_directory(folder)
     names = {
-        "slurm-20-0a1b2c3d-0": 1,
-        "slurm-20-0a1b2c3d-1": 5,
-        "my-2-site-21-12345678-0": 6,
-        "slurm-22-12345678-0": 7,
+        "slurm-20-batch-0a1b2c3d-0": 1,
+        "slurm-20-batch-0a1b2c3d-1": 5,
+        "my-2-site-21-0-0": 6,
+        "slurm-22-3-12345678-0": 7,
     }
     for name, number in names.items():
         put_record(folder / f"{name}.json", {"experiment": number, "elements": []})

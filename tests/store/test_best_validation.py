@@ -76,6 +76,8 @@ def test_only_what_is_new_is_read(store: Store, read: Bytes) -> None:
         assert new <= size / steps + 10_000
         assert best.value() == 1 / steps
         assert read.of(best) <= 1000, "nothing was reported meanwhile"
+    logs = [log for reader in best._trials.values() for log in reader._logs.values()]
+    assert {len(log.training) for log in logs} == {1}, "steps fill no memory"
     trials[0].write_end(1, {"outcome": "completed"})
     best.value()
     trials[0].records_path(1).unlink()
