@@ -1,4 +1,7 @@
-"""The way into a store from Python: experiments and trials by id, and lists of them."""
+"""The way into a store from Python: experiments and trials by id, and lists of them.
+
+Methods import the modules that do their work: lists and the queue load few of them (tests/perf).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The part of `Client` that checks and submits experiments."""
+"""The part of `Client` that checks and submits experiments.
+
+Methods import the modules that do their work: lists and the queue load few of them (tests/perf).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Slurm behind the cluster interface: every verb is one or few of Slurm's own commands."""
+"""Slurm behind the cluster interface: every verb is one or few of Slurm's own commands.
+
+Verbs import the modules that do their work: most processes need one verb (tests/perf).
+"""
 
 from __future__ import annotations
 

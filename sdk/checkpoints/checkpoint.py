@@ -1,4 +1,7 @@
-"""A checkpoint as an object."""
+"""A checkpoint as an object.
+
+Methods import the modules that do their work: lists and the queue load few of them (tests/perf).
+"""
 
 from __future__ import annotations
 

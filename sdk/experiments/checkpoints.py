@@ -1,4 +1,7 @@
-"""The checkpoints of an experiment or of one of its trials: in order, the best, copies of them."""
+"""The checkpoints of an experiment or of one of its trials: in order, the best, copies of them.
+
+Methods import the modules that do their work: lists and the queue load few of them (tests/perf).
+"""
 
 from __future__ import annotations
 

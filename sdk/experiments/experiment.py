@@ -1,4 +1,7 @@
-"""An experiment as an object: its state, and what its user can do with it."""
+"""An experiment as an object: its state, and what its user can do with it.
+
+Methods import the modules that do their work: lists and the queue load few of them (tests/perf).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The settings of an experiment: its name, labels, limits and place in the queue."""
+"""The settings of an experiment: its name, labels, limits and place in the queue.
+
+Methods import the modules that do their work: lists and the queue load few of them (tests/perf).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The part of `Client` that lists, explains and changes the jobs of a queue."""
+"""The part of `Client` that lists, explains and changes the jobs of a queue.
+
+Methods import the modules that do their work: lists and the queue load few of them (tests/perf).
+"""
 
 from __future__ import annotations
 

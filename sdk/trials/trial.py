@@ -1,4 +1,7 @@
-"""A trial as an object."""
+"""A trial as an object.
+
+Methods import the modules that do their work: lists and the queue load few of them (tests/perf).
+"""
 
 from __future__ import annotations
 
