@@ -8,6 +8,7 @@ finished steps: the command decides.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -203,14 +204,18 @@ def _claimed_trials(
                 yield trial, trial.runs()
 
 
-def _older_claims(folder: Path, step: JobStep, cluster: str, job: str) -> list[str]:
+def _older_claims(folder: Path, step: JobStep, cluster: str, job: str) -> Sequence[str]:
     """The claims that 0.1.0 made for a command in an earlier start: with the step's name, and in
     arrays without a hash."""
     if step.allocation.restart_count == 0 and job == step.job:
-        return []
+        return ()
     kind = r"(batch|\d+)" if step.allocation.array_job_id is not None else rf"\d+-{step.command}"
-    wanted = re.compile(re.escape(f"{cluster}-{job}-") + kind + r"-\d+\.json")
-    return sorted(filter(wanted.fullmatch, names_in(folder)))
+    return _listed(folder, re.escape(f"{cluster}-{job}-") + kind + r"-\d+\.json")
+
+
+@functools.cache  # there will be no more of them, and a thousand ranks look again and again
+def _listed(folder: Path, pattern: str) -> Sequence[str]:
+    return sorted(filter(re.compile(pattern).fullmatch, names_in(folder)))
 
 
 def _is_open(runs: Sequence[Run], step: JobStep, *, follows: bool) -> bool:
