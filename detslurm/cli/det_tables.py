@@ -58,6 +58,7 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "cmd": _TASK,
     "shell": {
         **_TASK,
+        **_ignored("sessions begin in your home directory", "-c --context -i --include"),
         **_ignored("the key of a shell has no passphrase", "--passphrase", takes_value=False),
         **_ignored(
             "`detslurm shell show-ssh-command ID` prints it",

@@ -13,7 +13,7 @@ from detslurm._base.quantities import human_size
 from detslurm.config.errors import ConfigProblem, Noted
 from detslurm.config.secret_values import masked_values
 from detslurm.config.spaces import constant, is_constant, is_group
-from detslurm.config.yaml_node import YamlNode, key_path, space_nodes, val_nodes
+from detslurm.config.yaml_node import YamlNode, key_path, space_nodes, val_nodes, value_nodes
 
 MAX_TRIALS = 1_000_000
 _COUNTED = ("int", "double", "log")
@@ -58,7 +58,7 @@ def alike_trials(root: YamlNode) -> Iterator[Noted]:
 def _grid(space: YamlNode) -> Iterator[ConfigProblem]:
     uncounted = [
         (path, node)
-        for path, node in space_nodes(space, "hyperparameters")
+        for path, node in space_nodes(space, "hyperparameters", in_lists=True)
         if "type" in node.value
         if node.value["type"].value in _COUNTED and node.get("count") is None
     ]
@@ -162,7 +162,7 @@ def _outline(val: Any) -> Any:
 
 
 def _has_range(val: YamlNode) -> bool:
-    types = (node.value["type"] for _, node in space_nodes(val, "") if "type" in node.value)
+    types = (node.value["type"] for _, node in value_nodes(val, "") if "type" in node.value)
     return any(kind.value != "const" for kind in types)
 
 
@@ -172,8 +172,7 @@ def _has_range(val: YamlNode) -> bool:
 def _foreign_ranges(space: YamlNode) -> Iterator[ConfigProblem]:
     """Mappings without a type that another tool would sample."""
     for path, node in space_nodes(space, "hyperparameters"):
-        meant = None if node is space else _meant(node.plain())
-        if meant is not None:
+        if (meant := _meant(node.plain())) is not None:
             message = "without a type this is a constant, the same in every trial"
             advice = f"for a range write {meant}; for a constant {{type: const, val: ...}}"
             yield ConfigProblem.at(node.where, path, message, advice)

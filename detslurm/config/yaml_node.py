@@ -131,14 +131,25 @@ def val_nodes(node: YamlNode) -> list[YamlNode]:
     return list(vals.value) if is_choice and vals is not None else []
 
 
-def space_nodes(node: YamlNode, path: str) -> Iterator[tuple[str, YamlNode]]:
-    """All mappings of a hyperparameter space with their paths, outer ones first: groups, ranges,
-    choices, and what the vals of choices hold."""
+def space_nodes(
+    space: YamlNode, path: str, *, in_lists: bool = False
+) -> Iterator[tuple[str, YamlNode]]:
+    """All mappings in a hyperparameter space with their paths, outer ones first: groups, ranges,
+    choices, and what the vals of choices hold. A hyperparameter may be called `type`."""
+    for key, child in space.value.items() if space.is_mapping else ():
+        yield from value_nodes(child, key_path(path, key), in_lists=in_lists)
+
+
+def value_nodes(
+    node: YamlNode, path: str, *, in_lists: bool = False
+) -> Iterator[tuple[str, YamlNode]]:
+    """The same of one hyperparameter, or of a val. A list is a constant, whatever is in it."""
+    for index, item in enumerate(node.value if in_lists and node.is_list else ()):
+        yield from value_nodes(item, key_path(path, index), in_lists=True)
     if not node.is_mapping:
         return
     yield path, node
-    below = node.value.items() if "type" not in node.value else ()
-    for key, child in below:
-        yield from space_nodes(child, key_path(path, key))
+    if "type" not in node.value:
+        yield from space_nodes(node, path, in_lists=in_lists)
     for index, val in enumerate(val_nodes(node)):
-        yield from space_nodes(val, key_path(f"{path}.vals", index))
+        yield from value_nodes(val, key_path(f"{path}.vals", index), in_lists=in_lists)

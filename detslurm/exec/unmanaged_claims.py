@@ -8,6 +8,7 @@ finished steps: the command decides.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -20,6 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from detslurm._base.process import Identity
 from detslurm._base.states import ERROR, PREEMPTED, TERMINAL
 from detslurm.slurm import Allocation, SlurmError, detect_cluster, split_ref, step_of, user_script
 from detslurm.store import (
@@ -202,14 +204,18 @@ def _claimed_trials(
                 yield trial, trial.runs()
 
 
-def _older_claims(folder: Path, step: JobStep, cluster: str, job: str) -> list[str]:
+def _older_claims(folder: Path, step: JobStep, cluster: str, job: str) -> Sequence[str]:
     """The claims that 0.1.0 made for a command in an earlier start: with the step's name, and in
     arrays without a hash."""
     if step.allocation.restart_count == 0 and job == step.job:
-        return []
+        return ()
     kind = r"(batch|\d+)" if step.allocation.array_job_id is not None else rf"\d+-{step.command}"
-    wanted = re.compile(re.escape(f"{cluster}-{job}-") + kind + r"-\d+\.json")
-    return sorted(filter(wanted.fullmatch, names_in(folder)))
+    return _listed(folder, re.escape(f"{cluster}-{job}-") + kind + r"-\d+\.json")
+
+
+@functools.cache  # there will be no more of them, and a thousand ranks look again and again
+def _listed(folder: Path, pattern: str) -> Sequence[str]:
+    return sorted(filter(re.compile(pattern).fullmatch, names_in(folder)))
 
 
 def _is_open(runs: Sequence[Run], step: JobStep, *, follows: bool) -> bool:
@@ -219,9 +225,18 @@ def _is_open(runs: Sequence[Run], step: JobStep, *, follows: bool) -> bool:
     """
     if not runs:
         return True  # made just now, or by a start that died before its first run
-    is_now, is_here = is_of(runs[-1], step.allocation), _was_here(runs, step)
-    is_same = _is_same(runs[-1], step) or (follows and is_now and is_here)
-    return is_same and (is_here or not is_now) and runs[-1].outcome not in TERMINAL
+    last = runs[-1]
+    is_now, is_here = is_of(last, step.allocation), _was_here(runs, step)
+    if is_now and is_here and not follows and _lives(last):
+        return False  # a process beside this one, in a batch script that starts several at once
+    is_same = _is_same(last, step) or (follows and is_now and is_here)
+    return is_same and (is_here or not is_now) and last.outcome not in TERMINAL
+
+
+def _lives(run: Run) -> bool:
+    """Whether the first process of a run is known to be at work."""
+    chief = Identity.parse(run.start.chief)
+    return run.end is None and chief is not None and chief.alive() is True
 
 
 def _is_finished(runs: Sequence[Run], step: JobStep) -> bool:

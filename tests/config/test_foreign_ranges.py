@@ -38,7 +38,7 @@ def config(space: Any, **searcher: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_a_range_of_another_tool_is_an_error_that_names_ours(spec: Any, meant: str) -> None:
     """At any depth; a constant of the same shape is taken where its type says so."""
-    for space in ({"lr": spec}, {"model": {"deep": spec}}):
+    for space in ({"lr": spec}, {"model": {"deep": spec}}, {"type": "adam", "lr": spec}):
         with pytest.raises(ConfigErrors) as caught:
             load_experiment(config(space))
         (problem,) = caught.value.problems
@@ -62,6 +62,14 @@ def test_a_range_of_another_tool_is_an_error_that_names_ours(spec: Any, meant: s
 def test_a_group_of_hyperparameters_is_left_alone(space: Any) -> None:
     """Names alone don't make a range."""
     assert load_experiment(config(space)).warnings == ()
+
+
+def test_a_grid_refuses_ranges_in_lists() -> None:
+    """They would be constants, also beside a hyperparameter that is called `type`."""
+    lists = {"type": "cnn", "layers": [{"type": "int", "minval": 1, "maxval": 4}]}
+    given = config(lists) | {"searcher": {"name": "grid", "metric": "loss"}}
+    with pytest.raises(ConfigErrors, match=r"hyperparameters.layers\[0\]: grid search"):
+        load_experiment(given)
 
 
 def test_a_single_trial_samples_nothing() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from detslurm._base.process import Identity, node, started
 from detslurm.exec import unmanaged_claims
 from detslurm.slurm import Allocation, user_script
 from detslurm.slurm.allocation import step_of
@@ -234,6 +238,23 @@ def test_steps_with_one_command_find_their_own_work(store: Store) -> None:
     first, second = (worked(store, start(number, "a"), "preempted") for number in (0, 1))
     assert worked(store, start(1, "a", 1)).id == second.id
     assert worked(store, start(0, "a", 1)).id == first.id
+
+
+def test_processes_at_once_in_a_batch_script_end_no_run_of_each_other(store: Store) -> None:
+    """`SEED=1 python train.py & SEED=2 python train.py &`; after a crash the same run goes on."""
+    at = start(0, "a")
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    chief = Identity(node(), child, started(child) or "")
+    trial = claim(store, at)
+    job = {**at.allocation.record(), "step": at.name}
+    trial.open_run({"job": job, "command": at.command, "chief": str(chief)})
+    assert claim(store, at).id != trial.id
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert claim(store, at).id == trial.id
 
 
 def test_a_command_that_stands_again_in_the_script_is_not_left_out(store: Store) -> None:
