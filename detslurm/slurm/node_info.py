@@ -20,6 +20,7 @@ class NodeInfo:
         reason: Why it is drained or down, in the administrator's words; "" if it is not.
         partitions: The partitions that it belongs to.
         features: Its features, which `slurm.constraint` may ask for.
+        available_features: Those that it has, or could have after a change, as by a reboot.
         cpus_used: How many of them jobs hold.
         memory: The memory that jobs may have, in MiB; None if unknown.
         memory_used: How much of it jobs hold, in MiB; None if unknown.
@@ -32,6 +33,7 @@ class NodeInfo:
     reason: str = ""
     partitions: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    available_features: tuple[str, ...] = ()
     cpus: int = 0
     cpus_used: int = 0
     memory: int | None = None

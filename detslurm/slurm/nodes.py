@@ -34,6 +34,7 @@ def _node(line: str) -> NodeInfo:
         reason=_reason("".join(notes)),
         partitions=_names(record.get("Partitions")),
         features=_names(record.get("ActiveFeatures")),
+        available_features=_names(record.get("AvailableFeatures")),
         cpus=usable or parse_number(record.get("CPUTot")) or 0,
         cpus_used=parse_number(record.get("CPUAlloc")) or 0,
         memory=_memory(record),

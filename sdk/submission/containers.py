@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from detslurm._base.contract import CONTAINER_WORKDIR
 from detslurm.config import ExperimentConfig, SiteProfile
@@ -13,6 +14,7 @@ from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.resources import BindMount
 
 _TAKE_FILES = ("apptainer", "charliecloud", "enroot", "pyxis")
+_MOST_PLACES = 3  # that a message names for each path
 _OUTSIDE = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 _GUIDE = 'see "Containers" in docs/on-your-cluster.md'
 
@@ -120,7 +122,19 @@ def _without_effect(config: ExperimentConfig, site: SiteProfile, slot_type: str)
     if runtime != "none":
         cause, advice = f"environment.image names no image for {slot_type} slots", "Name an image"
     effect = f"{' and '.join(keys)} {'has' if len(keys) == 1 else 'have'} no effect"
-    yield f"{effect}: {cause}, and the code runs on the node. {advice} ({_GUIDE})"
+    if found := "; ".join(_named_paths(config)):
+        found, advice = f" There, {found}.", f"{advice}, or write the paths of the node"
+    yield f"{effect}: {cause}, and the code runs on the node.{found} {advice} ({_GUIDE})"
+
+
+def _named_paths(config: ExperimentConfig) -> Iterator[str]:
+    """The paths of a container that the configuration names, with places and paths on the node."""
+    for path, instead in _outside(config).items():
+        named = (name for name, text in _texts(config) if _names(path, text))
+        places = list(dict.fromkeys(named))
+        if places:
+            more = ", ..." if len(places) > _MOST_PLACES else ""
+            yield f"{path} ({', '.join(places[:_MOST_PLACES])}{more}) is {instead}"
 
 
 def _outside(config: ExperimentConfig) -> dict[str, str]:
@@ -134,12 +148,40 @@ def _outside(config: ExperimentConfig) -> dict[str, str]:
 
 
 def _changes_into_containers(config: ExperimentConfig) -> Iterator[str]:
-    given = config.entrypoint or ()
-    entrypoint = given if isinstance(given, str) else " ".join(given)
+    entrypoint = _text(config.entrypoint)
     for path, instead in _outside(config).items():
-        if re.search(rf"\bcd\s+(?:--\s+)?[\"']?{re.escape(path)}(?![\w.\-])", entrypoint):
+        if _names(path, entrypoint, r"\bcd\s+(?:--\s+)?[\"']?"):
             yield (
                 f"entrypoint: `cd {path}` leads to a path of containers, and the code runs on the"
                 f" node: there it is {instead}. Change the entrypoint, or set slurm.container"
                 f" ({_GUIDE})"
             )
+
+
+def _texts(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    yield "entrypoint", _text(config.entrypoint)
+    variables = config.environment.environment_variables
+    assignments = {name: v for device in DEVICES for name, v in variables.of(device).items()}
+    yield from assignments.items()
+    yield from _leaves("hyperparameters", config.to_dict()["hyperparameters"])
+    yield from _leaves("data", config.to_dict()["data"])
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, below in value.items():
+            plain = key in ("val", "vals") and "type" in value
+            yield from _leaves(name if plain else f"{name}.{key}", below)
+    elif isinstance(value, Sequence):
+        for below in value:
+            yield from _leaves(name, below)
+
+
+def _names(path: str, text: str, before: str = r"(?<![\w.\-/])") -> bool:
+    return re.search(rf"{before}{re.escape(path)}(?![\w.\-])", text) is not None
+
+
+def _text(entrypoint: str | Sequence[str] | None) -> str:
+    return entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint or ())

@@ -54,6 +54,26 @@ def notes(
 # -- without a container -------------------------------------------------------------------------
 
 
+def test_one_message_names_the_paths_of_a_container_and_those_of_the_node() -> None:
+    """In the entrypoint, variables and hyperparameters; paths that are the same are not named."""
+    (note,) = notes(
+        config(
+            **image(environment_variables=["HF_HOME=/data/hf", "OTHER=/database:/x/data"]),
+            entrypoint="python3 /run/determined/workdir/train.py --cache /scratch",
+            hyperparameters={"paths": {"train": "/data", "test": ["x", "/data/t", "/data.old"]}},
+            bind_mounts=[DATA, SAME],
+        )
+    )
+    assert note == (
+        "environment.image and bind_mounts have no effect: slurm.container is none, and the code"
+        " runs on the node. There, /run/determined/workdir (entrypoint) is the working directory,"
+        " `.`; /data (HF_HOME, hyperparameters.paths.train, hyperparameters.paths.test) is"
+        " /nfs/data. Set slurm.container, or write the paths of the node"
+        ' (see "Containers" in docs/on-your-cluster.md)'
+    )
+    assert containers.container_notes(config(), None, "cuda", {}) == []
+
+
 @pytest.mark.parametrize(
     ("more", "site", "beginning"),
     [
@@ -170,43 +190,69 @@ def test_the_record_names_runtime_and_image() -> None:
 
 # -- Determined's own configurations -------------------------------------------------------------
 
-_ENTRYPOINT = (
-    "python3 -m determined.launch.torch_distributed"
-    " python3 /run/determined/workdir/train.py --data /data"
-)
-SHAPES: list[dict[str, Any]] = [
-    image({"cpu": "determinedai/x:cpu", "gpu": "determinedai/x:gpu"}),
-    {**image(), "entrypoint": _ENTRYPOINT, "bind_mounts": [DATA]},
-    {
-        **image(
-            BY_TYPE,
-            environment_variables={"cuda": ["HF_HOME=/data/hf"], "cpu": []},
-            add_capabilities=["IPC_LOCK"],
-            force_pull_image=True,
-        ),
-        "bind_mounts": [{**DATA, "read_only": True, "propagation": "rslave"}],
-        "resources": {"slots_per_trial": 1, "shm_size": "4g"},
-    },
+HF = {"host_path": "/nfs/hf", "container_path": "/hf_cache"}
+MEDIA = {"host_path": "/mnt/dataset", "container_path": "/media/dataset"}
+# Each with the sentence on its paths where there is no container.
+SHAPES: list[tuple[str, dict[str, Any]]] = [
+    (
+        "on the node. Set slurm.container (see",
+        image({"cpu": "determinedai/x:cpu", "gpu": "determinedai/x:gpu"}),
+    ),
+    (
+        "/run/determined/workdir (PYTHONPATH) is the working directory, `.`.",
+        image(BY_TYPE, environment_variables=["PYTHONPATH=/run/determined/workdir/src"]),
+    ),
+    (
+        "/run/determined/workdir (entrypoint) is the working directory, `.`;"
+        " /data (entrypoint) is /nfs/data.",
+        {
+            **image(),
+            "entrypoint": "python3 -m determined.launch.torch_distributed"
+            " python3 /run/determined/workdir/train.py --data /data",
+            "bind_mounts": [DATA],
+        },
+    ),
+    (
+        "/hf_cache (HF_HOME) is /nfs/hf.",
+        {
+            **image(
+                BY_TYPE,
+                environment_variables={"cuda": ["HF_HOME=/hf_cache"], "cpu": []},
+                add_capabilities=["IPC_LOCK"],
+                force_pull_image=True,
+            ),
+            "bind_mounts": [HF],
+            "resources": {"slots_per_trial": 1, "shm_size": "4g"},
+        },
+    ),
+    (
+        "/media/dataset (hyperparameters.data_dir) is /mnt/dataset.",
+        {
+            **image(),
+            "bind_mounts": [{**MEDIA, "read_only": True, "propagation": "rslave"}],
+            "hyperparameters": {"data_dir": "/media/dataset/train"},
+        },
+    ),
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("sentence", "shape"), SHAPES)
 @pytest.mark.parametrize("runtime", ["none", "charliecloud", "podman"])
 def test_determined_s_configurations_are_planned(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    sentence: str,
     shape: dict[str, Any],
     runtime: str,
 ) -> None:
-    """Unmodified, on a site with containers and without, where a message says so."""
+    """Unmodified, on a site with containers and without: without, a message names the paths."""
     (tmp_path / "train.py").write_text("print('hello')\n")
     site_of(tmp_path, {"container": runtime, "image_root": "/images"})
     monkeypatch.setenv("DETSLURM_SITE", str(tmp_path / "site.yaml"))
     plan = Scene(tmp_path / "store").client.plan(plain(**shape), tmp_path)
     assert runs_in_container(plan.config) == (runtime != "none")
     found = [text for text in plan.warnings if " no effect: " in text]
-    assert len(found) == (runtime == "none")
-    assert all("on the node. Set slurm.container (see" in text for text in found)
+    assert len(found) == (runtime == "none") and all(sentence in text for text in found)
     ignored = [text for text in plan.warnings if "without effect on Slurm" in text]
     assert len(ignored) == ("resources" in shape)
     assert not any(key in text for key in ("environment.image", "bind_mounts") for text in ignored)

@@ -157,6 +157,16 @@ def test_what_the_site_keeps_of_a_node_is_not_free() -> None:
     assert (node.memory, node.memory_used) == (7000, 300)
 
 
+def test_features_that_a_node_could_have() -> None:
+    """Sites change the features of nodes, some for a job that asks for others."""
+    (node,) = parse_nodes(
+        NODE.format(state="IDLE", end="").replace(
+            " Active", " AvailableFeatures=a100,ib,mig Active"
+        )
+    )
+    assert (node.features, node.available_features) == (("a100", "ib"), ("a100", "ib", "mig"))
+
+
 def test_a_node_with_gpus() -> None:
     """Slots are GPUs, counted though the site's accounting does not."""
     node = _node("MIXED")
