@@ -139,7 +139,7 @@ class WorkerPool:
         try:
             count = within_array(count, self._cluster)
             request = workers_request(intents.experiment.facts(), intents.experiment, count)
-            job_id, request = submit_as_many(self._cluster, request)
+            job_id, request, _ = submit_as_many(self._cluster, request)
         except (SlurmError, NeverSubmitted, OSError) as err:
             if isinstance(err, SubmitLimitReached):
                 self._full_until = time.monotonic() + _FULL

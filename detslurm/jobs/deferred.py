@@ -26,16 +26,19 @@ from detslurm.store import ExperimentDir, ExperimentFacts
 from detslurm.store.records import Deferred, Sending
 
 
-def submit_as_many(cluster: Cluster, request: JobRequest) -> tuple[str, JobRequest]:
+def submit_as_many(cluster: Cluster, request: JobRequest) -> tuple[str, JobRequest, str]:
     """Queue an array, or half of it, a quarter ... until the cluster accepts it.
 
-    Returns the job's id, and the accepted request. Raises `SubmitLimitReached` where the cluster
+    Returns the job's id, the accepted request, and Slurm's name of the limit that was in the way of
+    more, which is empty if unknown. Raises `SubmitLimitReached` where the cluster
     accepts not even one element.
     """
+    limit = ""
     while True:
         try:
-            return cluster.submit(request), request
-        except SubmitLimitReached:
+            return cluster.submit(request), request, limit
+        except SubmitLimitReached as refusal:
+            limit = refusal.limit
             half = (request.count or 1) // 2
             if not half:
                 raise

@@ -16,3 +16,9 @@ class SlurmError(ShownAsText, Exception):
 
 class SubmitLimitReached(SlurmError):
     """There may be no more jobs, for now; fewer of them might have been taken."""
+
+    @property
+    def limit(self) -> str:
+        """Slurm's name of the limit; empty if its message has none."""
+        name, _, more = self.message.partition("\n")
+        return name if more else ""

@@ -243,7 +243,7 @@ def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster, read
         with announced(experiment, facts, parts) as claimed:
             for request in requests if claimed else ():
                 try:
-                    job_id, sent = submit_as_many(cluster, request)
+                    job_id, sent, _ = submit_as_many(cluster, request)
                 except SubmitLimitReached:
                     if request is requests[0]:
                         raise

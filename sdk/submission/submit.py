@@ -162,10 +162,11 @@ def _queue_arrays(
         dependent = request.with_changes(dependency=f"afterany:{after}" if after else None)
         first, sent = 0 if plan.is_search else array.first * each, 0
         try:
-            job_id, part = submit_as_many(cluster, dependent)
-        except SubmitLimitReached:
+            job_id, part, limit = submit_as_many(cluster, dependent)
+        except SubmitLimitReached as refusal:
             if not job_ids:
                 raise
+            limit = refusal.limit
         else:
             job_ids.append(job_id)
             part = part.with_changes(dependency=None)
@@ -174,7 +175,7 @@ def _queue_arrays(
         if sent < array.count:
             if not plan.is_search:
                 left = range(first + sent * each, end)
-                allowed = Allowance() if plan.deferral is None else plan.deferral.allowed
+                allowed = plan.deferral.allowed if plan.deferral else Allowance(limit=limit)
                 defer(experiment, left, each, allowed)
                 return plan.trials - left.start
             break

@@ -154,7 +154,7 @@ def test_a_limit_that_nothing_shows(desk: Desk, enforcing: Cluster) -> None:
     env = shim(desk, "sacctmgr", "exit 1")
     done = desk.run("submit", *grid(desk, 12), env=env)
     assert "Queued 3 of 12 trials" in done.stdout
-    assert "3 of 12 submitted" in desk.run("experiment", "describe", "1").stdout
+    assert "(limit QOSMaxSubmitJobPerUserLimit)" in desk.run("experiment", "describe", "1").stdout
     desk.wait_for_state(1, "COMPLETED")
     assert points(desk, 1) == list(range(1, 13))
 
