@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 from detslurm._base import contract
-from detslurm.config import load_site, store_root
 
 
 def default_root() -> Path:
@@ -18,6 +17,7 @@ def default_root() -> Path:
         return Path(named).absolute()
     if not named and (experiment := os.environ.get(contract.EXPERIMENT_DIR)):
         return Path(experiment).parent.parent
+    from detslurm.config import store_root
 
     return store_root()
 
@@ -31,6 +31,7 @@ def root_origin() -> str:
         return "by DETSLURM_ROOT"
     if os.environ.get(contract.EXPERIMENT_DIR):
         return "that of this job"
+    from detslurm.config import load_site
 
     site = load_site()
     return f"by root in {site.source}" if site.root else DEFAULT_ORIGIN

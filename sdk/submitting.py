@@ -143,7 +143,7 @@ class Submitting:
     ) -> Experiment:
         """Create an experiment and queue its jobs, all of them or none, and return the experiment,
         whose `submission` has the ids of its trials and jobs. Other arguments and errors are as in
-        `plan`.
+        `plan`; an unknown argument is a `TypeError`, also beside a plan.
 
         Args:
             config: As for `plan`, or its result: then all arguments but `paused` are ignored.

@@ -23,7 +23,6 @@ from detslurm.sdk.doctor import examine
 from detslurm.sdk.errors import BundleError
 from detslurm.sdk.hiding import hidden, secrets_in
 from detslurm.sdk.jobs.status import JobRef
-from detslurm.sdk.trials.logs import run_logs
 from detslurm.sdk.trials.summary_metrics import summary
 from detslurm.slurm import SlurmError
 from detslurm.store import (
@@ -161,6 +160,8 @@ def _findings(trial: Trial) -> list[dict[str, Any]]:
 
 
 def _logs(trial: Trial) -> Iterator[tuple[str, bytes]]:
+    from detslurm.sdk.trials.logs import run_logs
+
     experiment = trial.experiment._snapshot.directory
     for number, path in run_logs(trial.directory)[-_LAST_RUNS:]:
         yield from _end_of(experiment, path, f"logs/run-{number}.log")

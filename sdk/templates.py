@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from detslurm.config.loading import check_template
-from detslurm.config.reading import parse_mapping, read_file
-from detslurm.config.templates import SUFFIX, template_files, template_folders
 from detslurm.sdk.errors import LifecycleError
 from detslurm.store import NotFound, Store, fs
 from detslurm.store.root_access import owner
@@ -31,11 +28,15 @@ class Template(NamedTuple):
     @property
     def text(self) -> str:
         """Its YAML, as it was given."""
+        from detslurm.config.reading import read_file
+
         return read_file(self.path)
 
     @property
     def config(self) -> dict[str, Any]:
         """Its settings. Raises `ConfigErrors` if it is no mapping."""
+        from detslurm.config.reading import parse_mapping
+
         return dict(parse_mapping(self.text, str(self.path)).plain())
 
 
@@ -54,6 +55,8 @@ class Templates:
 
     def list_templates(self) -> list[Template]:
         """Return the templates by name, the user's own before those of the group."""
+        from detslurm.config.templates import template_files
+
         found = [_template(one) for one in template_files(self.store.path)]
         return sorted(found, key=lambda one: (one.name, one.shared))
 
@@ -105,6 +108,9 @@ class Templates:
     def _prepare(
         self, name: str, config: Mapping[str, Any] | str | Path, shared: bool
     ) -> tuple[Path, bytes]:
+        from detslurm.config.loading import check_template
+        from detslurm.config.templates import SUFFIX, template_folders
+
         text, source = _text(config)
         check_template(text, source)
         store = Store.open(self.store.path)
@@ -126,6 +132,8 @@ def _template(one: TemplateFile) -> Template:
 
 
 def _text(config: Mapping[str, Any] | str | Path) -> tuple[str, str]:
+    from detslurm.config.reading import read_file
+
     if isinstance(config, Mapping):
         from detslurm.config.errors import Position
         from detslurm.config.writing import as_yaml

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from detslurm._base.quantities import counted
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
-from detslurm.searcher import Search, State
 from detslurm.storage import SharedFS, Storage, Storages
 from detslurm.store import (
     STALE_AFTER,
-    EventLog,
     ExperimentDir,
     ExperimentFacts,
     Links,
@@ -142,6 +140,8 @@ def needed_by_search(directory: ExperimentDir, facts: ExperimentFacts) -> Collec
     """The checkpoints from which an unfinished search may start a trial."""
     if not facts.searching:
         return ()
+    from detslurm.searcher import Search, State
+    from detslurm.store import EventLog
 
     log: EventLog[State] = EventLog(directory.search, Search(directory.config()))
     return log.catch_up().needed_checkpoints()

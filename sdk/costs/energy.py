@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from detslurm.config.errors import ConfigErrors
-from detslurm.config.site import load_site, profile_path
 from detslurm.store import Energy
 
 if TYPE_CHECKING:
@@ -62,6 +60,9 @@ def site_energy() -> SiteEnergy | None:
 
 @lru_cache(maxsize=1)
 def _read(_moment: int) -> SiteEnergy | None:
+    from detslurm.config.errors import ConfigErrors
+    from detslurm.config.site import load_site, profile_path
+
     try:
         profile = profile_path()
         # YAML and the schema of configurations are imported where it matters only.

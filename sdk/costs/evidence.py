@@ -16,7 +16,7 @@ from detslurm.sdk.searches.preview import PreviewError, worker_count
 from detslurm.sdk.submission.planning import jobs_within, trials_and_jobs
 from detslurm.searcher.preview import preview
 from detslurm.slurm import Cluster, ClusterLimits, JobPlan, SlurmError
-from detslurm.store import UNCATEGORIZED, StoreError
+from detslurm.store import StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
@@ -150,6 +150,8 @@ def pace_of_earlier(client: Client, config: Mapping[str, Any]) -> Pace | str:
 
 def _earlier(client: Client, config: Mapping[str, Any]) -> Iterator[ExperimentRow]:
     """The newest experiments with the same name, project and slots, the newest first."""
+    from detslurm.store import UNCATEGORIZED
+
     folder = tuple(config.get(key) or UNCATEGORIZED for key in ("workspace", "project"))
     slots = config["resources"]["slots_per_trial"]
     same = (

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from detslurm._base.quantities import counted
-from detslurm.config.errors import ConfigErrors
-from detslurm.config.site import load_site, profile_path
 from detslurm.store import CheckpointView, ExperimentDir, ExperimentRow
 
 _DAY: Final = 86400.0
@@ -25,6 +23,9 @@ def days_left(used: float, purge_days: int, now: float) -> float:
 
 def purge_days() -> int | None:
     """After how many days this site deletes unused files; None if it doesn't, or is unknown."""
+    from detslurm.config.errors import ConfigErrors
+    from detslurm.config.site import load_site, profile_path
+
     try:
         profile = profile_path()
         # Each list asks: YAML and the schema of configurations are imported where it matters only.

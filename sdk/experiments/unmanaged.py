@@ -13,13 +13,10 @@ from msgspec.structs import asdict
 from detslurm._base.process import Identity
 from detslurm._base.states import KILLED
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.resubmission import Part, announced, left_since, mark_of, turn
 from detslurm.sdk.jobs.status import JobStatus
-from detslurm.slurm import user_script
 from detslurm.store import ExperimentDir, TrialDir, fs
 from detslurm.store.records import Script, Submitted, typed
 from detslurm.store.run_records import StartRecord
-from detslurm.store.unmanaged import first_job, inherit_claims, successors
 
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster
@@ -116,6 +113,8 @@ def submit_again(
     """Queue the user's script once more for those of these trials that were not submitted again
     after fact `read`, unless that was done for another experiment of the same script. Raises as
     `resubmit`, and `LifecycleError` where nothing was kept of the script."""
+    from detslurm.sdk.experiments.resubmission import Part, announced, left_since, mark_of, turn
+
     script = _script(experiment)
     if "unknown" in script:
         raise LifecycleError(
@@ -139,6 +138,9 @@ def _submit(
     script: Mapping[str, Any],
     mark: str,
 ) -> None:
+    from detslurm.slurm import user_script
+    from detslurm.store.unmanaged import first_job, inherit_claims, successors
+
     elements = [script["elements"][index] for index in indices] if script["elements"] else []
     # The experiment may have begun in a job that went on with an earlier one's.
     first = first_job(experiment.store, script["cluster"], script["job"])

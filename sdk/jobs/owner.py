@@ -8,9 +8,7 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 from detslurm.sdk.jobs.status import JobRef
-from detslurm.store import StoreError, fold_facts
 from detslurm.store.unmanaged import claimed_experiment, claims_by_job
 
 if TYPE_CHECKING:
@@ -50,6 +48,9 @@ class Owners:
         return facts.desired.pause_reason if facts is not None and facts.desired.paused else None
 
     def _refs(self, experiment_id: int) -> dict[JobRef, list[int]]:
+        from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
+        from detslurm.store import StoreError
+
         found: dict[JobRef, list[int]] = {}
         facts = self._read(experiment_id)
         if facts is None:
@@ -61,6 +62,8 @@ class Owners:
         return found
 
     def _read(self, experiment_id: int) -> ExperimentFacts | None:
+        from detslurm.store import StoreError, fold_facts
+
         if experiment_id not in self._facts:
             with suppress(StoreError):
                 self._facts[experiment_id] = fold_facts(self._store.experiment(experiment_id))

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from detslurm.sdk.jobs.status import JobRef, QueueSnapshot
-from detslurm.slurm import Cluster, JobInfo, SlurmError, detect_cluster
-from detslurm.slurm.hostlist import compress_indices
+from detslurm.slurm import Cluster, JobInfo, SlurmError
 
 Connect = Callable[[str], Cluster]
 Clock = Callable[[], float]
@@ -21,6 +20,8 @@ def connector(root: Path) -> Connect:
     """How to reach a cluster by name; a local cluster belongs to the store at `root`."""
 
     def connect(name: str) -> Cluster:
+        from detslurm.slurm import detect_cluster
+
         return detect_cluster(name, root=root)
 
     return connect
@@ -171,6 +172,8 @@ class Queues:
 
 def compressed(refs: Iterable[str]) -> list[str]:
     """References of jobs and elements, the elements of an array as one: `4711_[0,3-9]`."""
+    from detslurm.slurm.hostlist import compress_indices
+
     indices: dict[str, list[int]] = {}
     for job, _, index in (ref.partition("_") for ref in refs):
         indices.setdefault(job, []).extend([int(index)] if index else [])

@@ -9,10 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from detslurm.sdk.experiments.finding import experiment_of
 from detslurm.sdk.submitting import Submitting
-from detslurm.sdk.tasks.document import experiment_config
-from detslurm.sdk.tasks.task import Task
 from detslurm.store import NotFound
 
 if TYPE_CHECKING:
@@ -62,6 +59,9 @@ class Tasks(Submitting):
             task = Client().start_task(document, ["hostname"])
             print(task.id, task.state)
         """
+        from detslurm.sdk.tasks.document import experiment_config
+        from detslurm.sdk.tasks.task import Task
+
         with tempfile.TemporaryDirectory() as nothing:
             plan = self.plan(
                 experiment_config(document, entrypoint),
@@ -75,6 +75,9 @@ class Tasks(Submitting):
     def task(self, task_id: int | str, kind: str | None = None) -> Task:
         """Return a task as it is now, by the store and the queue; `NotFound` if the experiment
         `task_id` is none, or not of this `kind` (by default any)."""
+        from detslurm.sdk.experiments.finding import experiment_of
+        from detslurm.sdk.tasks.task import Task
+
         found = Task(self.experiment(experiment_of(self, task_id, kind)))  # type: ignore[arg-type]
         check_kind(found.id, found.experiment.row.task, kind)
         return found

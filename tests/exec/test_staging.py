@@ -489,6 +489,7 @@ class TestANode:
         free = 3 * (one["size"] + staging._SPARE)
         found = SimpleNamespace(f_bavail=free, f_frsize=1, f_flag=0)
         monkeypatch.setattr(os, "statvfs", lambda _: found)
+        monkeypatch.setattr(staging, "mounted_kind", lambda place: "ext4")  # TMPDIR may be memory
         os.close(staged(one).lock)
         staging.main([])
         monkeypatch.setattr(staging, "mounted_kind", lambda place: "tmpfs")

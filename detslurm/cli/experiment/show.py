@@ -13,7 +13,6 @@ from detslurm.cli.experiment import description, description_tables
 from detslurm.cli.failures import print_expected
 from detslurm.cli.output.printing import Document, Table, describes, note, shows, warn
 from detslurm.sdk.checkpoints.choosing import as_stored, best_first, fronts_of
-from detslurm.sdk.parts import as_yaml
 
 
 @click.command()
@@ -101,6 +100,8 @@ def config(experiment_id: int) -> Document:
     data: dict[str, Any] = client().stored(experiment_id).config
 
     def text() -> str:
+        from detslurm.sdk.parts import as_yaml  # with PyYAML
+
         return as_yaml(data, sort_keys=True).rstrip("\n")
 
     return Document(text, lambda: data)
