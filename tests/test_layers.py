@@ -112,6 +112,7 @@ FACES = {
         "priority",
         "reasons",
         "selftest_queries",
+        "user_script",
     },
 }
 """Package with a face -> the modules that others may name; all else they take from the face."""
@@ -167,19 +168,10 @@ def test_the_inner_modules_of_a_face_are_its_own(package: str) -> None:
         f"{path.relative_to(REPOSITORY)} imports {name}"
         for other in BELOW.keys() - {package, "_base"}
         for path in sources(other)
-        for name in imported_modules(path)
+        for name in imported_names(path)
         if name.startswith(f"detslurm.{package}.") and name.split(".")[2] in inner
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def imported_modules(path: Path) -> Iterator[str]:
-    """The module of each import in a file, lazily or not."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
 
 
 def module_of(path: Path) -> str:

@@ -54,7 +54,7 @@ def test_the_first_of_those_that_wait_lead(waits: set[int], done: set[int], lead
 def test_a_request_is_asked_again_before_its_mark_is_forgotten(
     asked: int, position: int, done: bool
 ) -> None:
-    """What is found in the log is done; else the request stands as long as marks are remembered."""
+    """A mark in the log is done; else the request stands as long as marks are remembered."""
     own = request(1, asked)
     turn = next_turn(own, Seen(position, {own.mark} if done else set()))
     assert (turn is Turn.DONE) == done

@@ -44,7 +44,7 @@ class Saved:
     """The shape of an engine's checkpoint."""
 
     layout: EngineLayout
-    # What the optimizer keeps for each parameter, but for the count of its steps; None where
+    # The optimizer's state of each parameter, but for the count of its steps; None where
     # DeepSpeed's conversion can't read it.
     optimizer_state: frozenset[str] | None = field(default=_CONVERTIBLE)
     by_groups: bool = False  # there is state that only a group of ranks has divided among it
