@@ -52,7 +52,7 @@ class ServerUse(NamedTuple):
 def is_in_use(kind: IdleType, now: ServerUse, before: ServerUse) -> bool:
     """Whether the server was in use between two looks. A running cell always counts.
 
-    What else counts: for "kernel_connections" a page that is open on a notebook, or has sent a
+    These count, too: for "kernel_connections" a page that is open on a notebook, or has sent a
     request, and the output of a terminal; for "activity" messages of kernels and output of
     terminals; for "kernels_or_terminals" any of these that exists.
     """
